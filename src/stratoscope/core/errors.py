@@ -1,0 +1,18 @@
+"""Errors a user can act on: each says what was expected, what was got, and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class StratoscopeError(Exception):
+    """Bad input or a state the user can mend; the CLI prints it as one sentence and exits with code 2."""
+
+
+def unknown_name(kind: str, got: str, choices: Iterable[str]) -> StratoscopeError:
+    """Return the error for a name that is not in a table, with the nearest name and all choices."""
+    names = list(choices)
+    near = difflib.get_close_matches(got, names, n=1)
+    hint = f"did you mean '{near[0]}'? " if near else ""
+    return StratoscopeError(f"unknown {kind} '{got}'; {hint}choose from: {', '.join(names)}")

@@ -1,0 +1,36 @@
+"""What long work reports while it runs; the CLI draws it, library calls stay silent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """Somewhere to show how far a long step is."""
+
+    def step(self, label: str, total: int) -> _Step:
+        """Open a step of `total` units; the context yields `advance(n)`."""
+        ...
+
+    def note(self, message: str) -> None:
+        """Tell the user one fact worth knowing."""
+        ...
+
+
+class _Step(Protocol):
+    def __enter__(self) -> Callable[[int], None]: ...
+
+    def __exit__(self, *exc: object) -> bool | None: ...
+
+
+class Silent:
+    """Progress that shows nothing."""
+
+    @contextmanager
+    def step(self, label: str, total: int) -> Iterator[Callable[[int], None]]:
+        yield lambda n: None
+
+    def note(self, message: str) -> None:
+        pass

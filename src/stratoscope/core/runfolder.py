@@ -1,0 +1,144 @@
+"""Run folders: atomic files, checksummed parts, one writer at a time."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from stratoscope.core.errors import StratoscopeError
+
+LOCK = ".lock"
+PARTS = "parts"
+
+
+def canonical_json(value: Any) -> str:
+    """Serialise so that equal values give equal bytes; NaN is refused because JSON has none."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False, indent=1)
+
+
+def digest(value: Any, length: int = 16) -> str:
+    """Short stable hash of plain data."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:length]
+
+
+def file_sha256(path: Path) -> str:
+    """Hash a file without reading it into memory whole."""
+    with path.open("rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn the failures of a disk into one sentence: full, read-only, not permitted."""
+    try:
+        yield
+    except OSError as e:
+        # safetensors' Rust side raises its own error without errno; torch and numpy raise OSError.
+        if e.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StratoscopeError(f"no space left on the disk of {path}; free some or choose another --out") from e
+        if e.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise StratoscopeError(f"cannot write to {path}: {e.strerror}; choose another --out") from e
+        raise
+
+
+@contextmanager
+def atomic(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
+    """Write a file that appears whole or not at all, even if the process is killed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with disk_errors(path):
+        fd, tmp = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        try:
+            with os.fdopen(fd, mode, encoding=None if "b" in mode else "utf-8") as f:
+                yield f
+                f.flush()
+                os.fsync(f.fileno())
+            os.replace(tmp, path)
+        except BaseException:
+            Path(tmp).unlink(missing_ok=True)
+            raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Atomically write text."""
+    with atomic(path, "w") as f:
+        f.write(text)
+
+
+class RunFolder:
+    """A folder one run owns while it is open: finished parts survive a kill and are reused by name.
+
+    A part is a file under `parts/` with a `.sha256` beside it; a part whose checksum is missing or does not match is
+    treated as absent. Names carry a digest of the part's inputs, so a part made from other inputs is never picked up.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    @contextmanager
+    def open(cls, path: str | Path) -> Iterator[RunFolder]:
+        """Create the folder if needed and hold its lock; a second writer gets an error, not a race."""
+        folder = Path(path)
+        if folder.exists() and not folder.is_dir():
+            raise StratoscopeError(f"--out {folder} is a file; give a folder")
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = (folder / LOCK).open("w")
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as e:
+                raise StratoscopeError(
+                    f"{folder} is in use by another run; wait for it to end or choose another --out"
+                ) from e
+            for leftover in folder.rglob(".*.tmp"):
+                leftover.unlink(missing_ok=True)
+            yield cls(folder)
+        finally:
+            lock.close()
+
+    def part(self, name: str) -> Path:
+        """Where a part lives, finished or not."""
+        return self.path / PARTS / name
+
+    def has(self, name: str) -> bool:
+        """Whether the part is finished and undamaged."""
+        path, mark = self.part(name), self._mark(name)
+        return path.is_file() and mark.is_file() and mark.read_text(encoding="utf-8").strip() == file_sha256(path)
+
+    def seal(self, name: str) -> None:
+        """Declare a part finished by writing its checksum."""
+        write_text(self._mark(name), file_sha256(self.part(name)))
+
+    def save(self, name: str, write: Callable[[Path], None]) -> Path:
+        """Let `write` fill a temporary file, then put it in place and seal it."""
+        path = self.part(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tmp = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        with disk_errors(self.path):
+            write(tmp)
+            os.replace(tmp, path)
+            self.seal(name)
+        return path
+
+    def drop_parts(self, keep: Callable[[str], bool] = lambda name: False) -> None:
+        """Delete parts whose relative name is not kept."""
+        root = self.path / PARTS
+        for path in sorted(root.rglob("*"), reverse=True) if root.exists() else ():
+            name = str(path.relative_to(root)).removesuffix(".sha256")
+            if path.is_file() and not keep(name):
+                path.unlink()
+        shutil.rmtree(root, ignore_errors=True) if root.exists() and not any(root.rglob("*.*")) else None
+
+    def _mark(self, name: str) -> Path:
+        path = self.part(name)
+        return path.with_name(path.name + ".sha256")
