@@ -1,0 +1,1 @@
+"""See how fine-tuning reshapes a Transformer, layer by layer."""

@@ -1,0 +1,122 @@
+"""Table files: JSON lines, CSV, TSV and Parquet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from stratoscope.core.errors import StratoscopeError
+from stratoscope.data.extras import optional_module
+from stratoscope.data.tables import Literal, Table
+from stratoscope.data.textfile import numbered_lines, read_text
+
+IGNORED = "_"
+"""Name of a column nobody wants."""
+
+
+def column_names(columns: str) -> tuple[str, ...]:
+    """The names in a `--columns` string such as "word pos chunk"; `_` may repeat, other names may not."""
+    names = tuple(columns.split())
+    used = [n for n in names if n != IGNORED]
+    if not used or len(set(used)) < len(used):
+        raise StratoscopeError(
+            f"--columns: expected different names separated by blanks, got '{columns}'; "
+            f'name each column once and those to ignore {IGNORED}, for example "word pos {IGNORED}"'
+        )
+    return names
+
+
+def jsonl_table(path: Path) -> Table:
+    """One JSON object a line; columns are all keys seen, in order."""
+    rows: list[dict[str, object]] = []
+    for number, line in numbered_lines(path):
+        if line.strip():
+            try:
+                row = json.loads(line, parse_int=Literal, parse_float=Literal, parse_constant=Literal)
+            except (json.JSONDecodeError, RecursionError) as e:
+                raise StratoscopeError(
+                    f"{path}: line {number}: expected one JSON object, got bad JSON ({e}); mend or remove the line"
+                ) from e
+            if not isinstance(row, dict):
+                raise StratoscopeError(
+                    f"{path}: line {number}: expected one JSON object, got {line.strip()[:40]}; "
+                    'write each row as {"text": ..., "label": ...}'
+                )
+            rows.append(row)
+    if not rows:
+        raise _empty(path)
+    return Table(str(path), tuple(dict.fromkeys(key for row in rows for key in row)), lambda names: rows)
+
+
+def csv_table(path: Path, columns: str | None = None) -> Table:
+    """Comma-separated with quotes; the first line names the columns unless `columns` does."""
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+
+    def records() -> Iterator[tuple[int, list[str]]]:
+        try:
+            for record in reader:
+                if record:
+                    yield reader.line_num, record
+        except csv.Error as e:
+            raise StratoscopeError(
+                f"{path}: line {reader.line_num}: expected comma-separated values, got a broken record ({e}); "
+                "mend the line"
+            ) from e
+
+    return _delimited(path, records(), columns)
+
+
+def tsv_table(path: Path, columns: str | None = None) -> Table:
+    """Tab-separated as GLUE writes it: quotes are ordinary characters and every line is a row."""
+    return _delimited(path, ((n, line.split("\t")) for n, line in numbered_lines(path) if line), columns)
+
+
+def parquet_table(path: Path) -> Table:
+    """Parquet; only the columns wanted are read."""
+    parquet = optional_module("pyarrow.parquet", extra="parquet", wanted_for=f"{path}: reading Parquet")
+    try:
+        names = tuple(parquet.read_schema(path).names)
+    except (ValueError, OSError) as e:
+        raise StratoscopeError(
+            f"{path}: expected a Parquet file, got something unreadable ({e}); write it again"
+        ) from e
+
+    def rows(wanted: tuple[str, ...]) -> Sequence[Mapping[str, object]]:
+        found: list[Mapping[str, object]] = parquet.read_table(path, columns=list(wanted)).to_pylist()
+        return found
+
+    return Table(str(path), names, rows)
+
+
+def _delimited(path: Path, records: Iterator[tuple[int, list[str]]], columns: str | None) -> Table:
+    if columns is None:
+        names = tuple(next(records, (0, ()))[1])
+        if not names:
+            raise _empty(path)
+        named = [n for n in names if n]
+        if len(set(named)) < len(named):
+            raise StratoscopeError(
+                f"{path}: expected different column names on the first line, got {', '.join(named)}; rename one"
+            )
+    else:
+        names = column_names(columns)
+    rows: list[dict[str, object]] = []
+    for number, record in records:
+        if len(record) != len(names):
+            raise StratoscopeError(
+                f"{path}: line {number}: expected {len(names)} columns ({', '.join(names)}), got {len(record)}; "
+                "mend the line, or name the columns of a file without a header with --columns"
+            )
+        rows.append(dict(zip(names, record, strict=True)))
+    if not rows:
+        raise _empty(path)
+    used = tuple(dict.fromkeys(n for n in names if n and n != IGNORED))
+    hint = ", or the columns with --columns if the file has no header" if columns is None else ""
+    return Table(str(path), used, lambda wanted: rows, hint)
+
+
+def _empty(path: Path) -> StratoscopeError:
+    return StratoscopeError(f"{path}: expected rows of text, got no rows; give a file with data")

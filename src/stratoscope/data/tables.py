@@ -1,0 +1,209 @@
+"""Tables to corpora: which columns hold text, pair and label, and whether their values really are text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from stratoscope.core.errors import StratoscopeError, unknown_name
+from stratoscope.data.corpus import Corpus, Sentence
+
+PAIRS = (
+    ("sentence1", "sentence2"),
+    ("question1", "question2"),
+    ("premise", "hypothesis"),
+    ("question", "passage"),
+    ("question", "sentence"),
+    ("context", "question"),
+    ("text1", "text2"),
+    ("text_a", "text_b"),
+    ("#1 string", "#2 string"),
+)
+"""Well-known names of the two texts of a pair; found in any case."""
+
+# fmt: off
+TEXTS = (
+    "text", "sentence", "review", "content", "review_text", "review_body", "body", "comment", "comment_text", "tweet",
+    "snippet", "document", "article", "utterance", "question", "passage", "context",
+)
+"""Well-known names of a single text."""
+
+LABELS = (
+    "label", "labels", "gold_label", "class", "target", "category", "sentiment", "polarity", "rating", "stars", "score",
+    "answer", "quality", "is_duplicate",
+)
+"""Well-known names of a label; `label` itself wins over the others."""
+# fmt: on
+
+_NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
+
+
+class Literal(str):
+    """The text form of a value that is not text: a number as it was written, or the name of a class."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Named columns and a way to read some of them."""
+
+    source: str
+    """File or hub data set as the user knows it, for messages."""
+    columns: tuple[str, ...]
+    rows: Callable[[tuple[str, ...]], Iterable[Mapping[str, object]]]
+    """Rows in source order, holding at least the columns asked for; an absent key is a missing value."""
+    hint: str = ""
+    """What else to try when no column looks like text."""
+
+
+@dataclass(frozen=True)
+class _Roles:
+    text: str
+    pair: str | None
+    label: str | None
+    label_named: bool
+    """Whether the user named the label column; a guessed one that holds no labels is left alone."""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (self.text,) if self.pair is None else (self.text, self.pair)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.texts, *((self.label,) if self.label is not None else ()))))
+
+
+def to_corpus(
+    table: Table, name: str, *, text: str | None = None, pair: str | None = None, label: str | None = None
+) -> Corpus:
+    """One sentence per row, blank ones skipped and counted; columns not named by the caller are inferred."""
+    roles = _roles(table, text=text, pair=pair, label=label)
+    rows = list(table.rows(roles.columns))
+    if not rows:
+        raise StratoscopeError(f"{table.source}: expected rows of text, got no rows; give a file with data")
+    labels = _labels(table, rows, roles)
+    sentences, positions = [], []
+    for k, row in enumerate(rows):
+        texts = [_text(table, k, column, row.get(column)) for column in roles.texts]
+        if all(t.strip() for t in texts):
+            sentences.append(Sentence(texts[0], pair=texts[1] if len(texts) > 1 else None, label=labels[k]))
+            positions.append(k)
+    if not sentences:
+        raise StratoscopeError(
+            f"{table.source}: expected text in {_list(roles.texts)}, got only blanks in {len(rows)} rows: no usable text; "
+            f"name another column with --text (columns: {_list(table.columns)})"
+        )
+    _refuse_numbers(table, roles, sentences, positions)
+    return Corpus(name, tuple(sentences), tuple(positions), skipped=len(rows) - len(sentences))
+
+
+def _roles(table: Table, *, text: str | None, pair: str | None, label: str | None) -> _Roles:
+    flags = {"--text": text, "--pair": pair, "--label": label}
+    for flag, column in flags.items():
+        if column is not None and column not in table.columns:
+            raise unknown_name(f"{flag} column of {table.source}", column, table.columns)
+    named = [column for column in flags.values() if column is not None]
+    if len(set(named)) < len(named):
+        raise StratoscopeError(
+            f"{table.source}: expected different columns for --text, --pair and --label, got {_list(named)}; "
+            f"choose from: {_list(table.columns)}"
+        )
+    if text is None:
+        text, pair = _infer_texts(table, pair, label)
+    return _Roles(text, pair, label or _infer_label(table, (text, pair)), label_named=label is not None)
+
+
+def _infer_texts(table: Table, pair: str | None, label: str | None) -> tuple[str, str | None]:
+    """The one well-known text, or pair of texts, among the columns."""
+    known = {c.strip().casefold(): c for c in table.columns if c not in (label, pair)}
+    if pair is None:
+        found: list[tuple[str, str | None]] = [(known[a], known[b]) for a, b in PAIRS if a in known and b in known]
+    else:
+        found = [(known[a], pair) for a, b in PAIRS if a in known and b == pair.strip().casefold()]
+    taken = {column for both in found for column in both}
+    found += [(known[t], pair) for t in TEXTS if t in known and known[t] not in taken]
+    if not found and len(known) == 1:
+        found = [(next(iter(known.values())), pair)]
+    if not found:
+        raise StratoscopeError(
+            f"{table.source}: expected a column with a well-known name such as {_list(TEXTS[:4])}, "
+            f"got the columns: {_list(table.columns)}; name the text with --text{table.hint}"
+        )
+    if len(found) > 1:
+        options = ", or ".join(" with ".join(f"'{c}'" for c in both if c is not None) for both in found)
+        raise StratoscopeError(
+            f"{table.source}: expected one text, got several candidates: {options}; choose with --text, and --pair "
+            f"for a second text (columns: {_list(table.columns)})"
+        )
+    return found[0]
+
+
+def _infer_label(table: Table, texts: tuple[str | None, ...]) -> str | None:
+    known = {c.strip().casefold(): c for c in table.columns if c not in texts}
+    found = [known[name] for name in LABELS if name in known]
+    if len(found) > 1 and found[0].strip().casefold() != LABELS[0]:
+        raise StratoscopeError(
+            f"{table.source}: expected one label column, got several candidates: {_list(found)}; choose with --label"
+        )
+    return found[0] if found else None
+
+
+def _labels(table: Table, rows: list[Mapping[str, object]], roles: _Roles) -> list[str | None]:
+    """Labels as strings: numbers keep their text form, booleans are spelled as in JSON, missing and blank are None."""
+    if roles.label is None:
+        return [None] * len(rows)
+    labels: list[str | None] = []
+    for k, row in enumerate(rows):
+        value = row.get(roles.label)
+        if isinstance(value, bool):
+            labels.append(str(value).lower())
+        elif value is None or isinstance(value, str | int | float):
+            labels.append(None if value is None or not str(value).strip() else str(value))
+        elif roles.label_named:
+            raise StratoscopeError(
+                f"{table.source}: row {k + 1}, column '{roles.label}': expected a label, got {_describe(value)}; "
+                f"name another column with --label (columns: {_list(table.columns)})"
+            )
+        else:
+            return [None] * len(rows)
+    return labels
+
+
+def _text(table: Table, k: int, column: str, value: object) -> str:
+    if isinstance(value, str) and not isinstance(value, Literal):
+        return value
+    raise StratoscopeError(
+        f"{table.source}: row {k + 1}, column '{column}': expected text, got {_describe(value)}; "
+        f"name the text column with --text (columns: {_list(table.columns)})"
+    )
+
+
+def _refuse_numbers(table: Table, roles: _Roles, sentences: list[Sentence], positions: list[int]) -> None:
+    """Files without types (CSV) show a label column named as text only by holding nothing but numbers."""
+    for column, values in zip(
+        roles.texts, ([s.text for s in sentences], [s.pair or "" for s in sentences]), strict=False
+    ):
+        if all(_NUMBER.fullmatch(v) for v in values):
+            raise StratoscopeError(
+                f"{table.source}: row {positions[0] + 1}, column '{column}': expected text, got the number {values[0]} "
+                f"and numbers only in the whole column; name the text column with --text "
+                f"(columns: {_list(table.columns)})"
+            )
+
+
+def _describe(value: object) -> str:
+    if value is None:
+        return "nothing (null)"
+    if isinstance(value, Literal) and not _NUMBER.fullmatch(value):
+        return f"the label '{value}'"
+    if isinstance(value, bool):
+        return f"the truth value {str(value).lower()}"
+    if isinstance(value, int | float | Literal):
+        return f"the number {value}"
+    if isinstance(value, list | tuple):
+        return f"a list of {len(value)}"
+    return f"a value of type {type(value).__name__}"
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(f"'{n}'" for n in names)

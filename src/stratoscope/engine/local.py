@@ -1,0 +1,115 @@
+"""The engine interface and its local implementations.
+
+Work is a pure function applied to items of plain data, and partial results add up, so that another engine (Ray) only
+has to implement `map`.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from stratoscope.core.errors import StratoscopeError
+
+Item = TypeVar("Item")
+Out = TypeVar("Out")
+
+ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+
+
+class Engine(Protocol):
+    """Runs a pure function over items."""
+
+    @property
+    def workers(self) -> int:
+        """How many items run at once."""
+        ...
+
+    def map(self, work: Callable[[Item], Out], items: Sequence[Item]) -> Iterator[tuple[int, Out]]:
+        """Yield (position of the item, result) as results arrive, in any order."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the workers."""
+        ...
+
+
+@dataclass(frozen=True)
+class InProcess:
+    """One item after the other, with all of this process's threads."""
+
+    @property
+    def workers(self) -> int:
+        return 1
+
+    def map(self, work: Callable[[Item], Out], items: Sequence[Item]) -> Iterator[tuple[int, Out]]:
+        for k, item in enumerate(items):
+            yield k, work(item)
+
+    def close(self) -> None:
+        pass
+
+
+class ProcessPool:
+    """Several processes, one thread each: small factorisations do not speed up with threads, but run side by side."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self._pool: ProcessPoolExecutor | None = None
+
+    def map(self, work: Callable[[Item], Out], items: Sequence[Item]) -> Iterator[tuple[int, Out]]:
+        if not items:
+            return
+        self._pool = self._pool or self._start()
+        futures = {self._pool.submit(work, item): k for k, item in enumerate(items)}
+        try:
+            for future in as_completed(futures):
+                yield futures.pop(future), future.result()
+        except BrokenProcessPool as e:
+            self._pool = None
+            raise StratoscopeError(
+                "a worker process was ended from outside, most likely for want of memory; "
+                "run the same command again with a smaller --memory or --workers 1: finished parts are kept"
+            ) from e
+        finally:
+            for future in futures:
+                future.cancel()
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+
+    def _start(self) -> ProcessPoolExecutor:
+        # Spawned, not forked: a fork of a process whose BLAS threads run can hang.
+        context = multiprocessing.get_context("spawn")
+        pool = ProcessPoolExecutor(self.workers, mp_context=context, initializer=_one_thread)
+        before = {k: os.environ.get(k) for k in ONE_THREAD}
+        os.environ.update(ONE_THREAD)  # read by the children's BLAS when it is imported
+        try:
+            for started in [pool.submit(_one_thread) for _ in range(self.workers)]:
+                started.result()
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name) if value is None else os.environ.update({name: value})
+        return pool
+
+
+def local_engine(workers: int | None, work: float = float("inf")) -> Engine:
+    """The engine for so many workers; by default one per core, or none but this process for `work` (FLOP) soon done."""
+    if workers is not None and workers < 1:
+        raise StratoscopeError(f"expected at least 1 worker, got {workers}")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = workers if workers is not None else cores if work > 1e12 else 1
+    return ProcessPool(count) if count > 1 else InProcess()
+
+
+def _one_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)

@@ -1,0 +1,1 @@
+"""Similarity measures between layers: one file a measure, one table."""

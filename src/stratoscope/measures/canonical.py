@@ -1,0 +1,77 @@
+"""svsim, pwsim and cca: canonical correlations, truncated, weighted or plain."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from stratoscope.measures.measure import INVERTIBLE, ORTHOGONAL, SCALING, Measure, Scores, best, best_mean
+from stratoscope.measures.pair import Pair, singular_values
+
+
+def _svsim(pair: Pair, top: float) -> Scores:
+    """Mean singular value of Uxᵀ Uy, each layer cut to 99 % of its variance (Raghu et al. 2017; Wu et al. 2020, A.3)."""
+    return Scores.symmetric(best_mean(pair.correlations, top))
+
+
+def _pwsim(pair: Pair, top: float) -> Scores:
+    """Σ α ρ / Σ α with α = Σ_neurons |Hxᵀ X|, Hx = X' u (Morcos et al. 2018; Wu et al. 2020, A.3)."""
+    u, _, v = pair.canonical
+    rho = pair.correlations
+    return Scores(
+        _weighted(u, pair.x_back[: len(u)], rho, top), _weighted(v, pair.y_back[: len(v)], rho, top)
+    )
+
+
+def _weighted(vectors: Tensor, back: Tensor, rho: Tensor, top: float) -> float:
+    weight = (vectors.to(back.dtype).T @ back).abs().sum(1, dtype=torch.float64)
+    k = len(best(rho, top))  # ρ is sorted: the best fraction comes first
+    return float((weight[:k] @ rho[:k]) / weight[:k].sum())
+
+
+def _cca(pair: Pair, top: float) -> Scores:
+    """Mean canonical correlation without truncation; companion R²-CCA = mean ρ² (Kornblith et al. 2019, table 1)."""
+    rho = singular_values(pair.product).clamp(0, 1)
+    return Scores.symmetric(float(rho.mean()), **{"cca.r2": rho.square().mean()})
+
+
+SVSIM = Measure(
+    name="svsim",
+    summary="SVCCA: mean canonical correlation of the principal components that hold 99 % of the variance",
+    reference="Wu et al. 2020, A.3; Raghu et al. 2017",
+    symmetric=True,
+    bounds=(0, 1),
+    invariant_x=ORTHOGONAL,
+    invariant_y=ORTHOGONAL,
+    whitens=True,
+    compare=_svsim,
+    averages=True,
+    inflates=True,
+)
+
+PWSIM = Measure(
+    name="pwsim",
+    summary="PWCCA: canonical correlations weighted by how much of the first layer each explains",
+    reference="Wu et al. 2020, A.3; Morcos et al. 2018",
+    symmetric=False,
+    bounds=(0, 1),
+    invariant_x=SCALING,
+    invariant_y=ORTHOGONAL,
+    whitens=True,
+    compare=_pwsim,
+    averages=True,
+    inflates=True,
+)
+
+CCA = Measure(
+    name="cca",
+    summary="mean canonical correlation, no truncation (R²-CCA is kept beside it)",
+    reference="Kornblith et al. 2019, table 1",
+    symmetric=True,
+    bounds=(0, 1),
+    invariant_x=INVERTIBLE,
+    invariant_y=INVERTIBLE,
+    whitens=True,
+    compare=_cca,
+    saturates=True,
+)

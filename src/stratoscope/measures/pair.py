@@ -1,0 +1,118 @@
+"""Two layers and their cross-products, seen the ways the linear measures need.
+
+Every linear measure is one idea: a map made from each layer's own covariance, then a reduction of the cross-covariance
+between the mapped layers. The maps are whitening (CCA), standardising neurons (neuronsim), one of each (mixedsim) or
+none (CKA, Procrustes); this class computes each mapped cross-covariance once, when first asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.linalg
+import torch
+from torch import Tensor
+
+from stratoscope.statistics.layer import LayerBasis, gram
+
+TINY = 1e-6
+"""Below this canonical correlation, right vectors recovered from left ones are inexact: take a full SVD."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Layers x and y, and the mean outer product of their coordinates over the same rows."""
+
+    x: LayerBasis
+    y: LayerBasis
+    product: Tensor
+    """Float64: canonical cross-correlation (rx × ry) when whitened, cross-covariance (dx × dy) otherwise."""
+    norms: float
+    """Sum over rows of ‖x - mean‖² ‖y - mean‖²."""
+
+    @classmethod
+    def itself(cls, x: LayerBasis) -> Pair:
+        """A whitened layer and itself: its coordinates are uncorrelated by construction."""
+        return cls(x, x, torch.eye(x.rank, dtype=torch.float64), x.norms)
+
+    @cached_property
+    def working(self) -> Tensor:
+        """The product in the precision the rows came in, for large matrix products."""
+        return self.product.to(self.x_back.dtype)
+
+    @cached_property
+    def x_back(self) -> Tensor:
+        """Neurons of x over its coordinates (rx × dx)."""
+        return _back(self.x)
+
+    @cached_property
+    def y_back(self) -> Tensor:
+        """Neurons of y over its coordinates (ry × dy)."""
+        return _back(self.y)
+
+    @cached_property
+    def scaled(self) -> Tensor:
+        """Cross-covariance up to rotations of either layer: all that CKA and Procrustes see."""
+        if self.x.variance is None or self.y.variance is None:
+            return self.product
+        return self.product * self.x.variance.sqrt()[:, None] * self.y.variance.sqrt()
+
+    @cached_property
+    def x_on_y(self) -> Tensor:
+        """Neurons of x (rows) over y's whitened components: coefficients of regressing x on y."""
+        return self.x_back.T @ self.working
+
+    @cached_property
+    def y_on_x(self) -> Tensor:
+        """Neurons of y (columns) over x's whitened components: coefficients of regressing y on x."""
+        return self.working @ self.y_back
+
+    @cached_property
+    def correlation(self) -> Tensor:
+        """Pearson correlation of every neuron of x with every neuron of y; 0 where one is constant."""
+        covariance = self.x_back.T @ self.y_on_x if self.x.whitened else self.product
+        return covariance * _reciprocal(self.x.sd, covariance)[:, None] * _reciprocal(self.y.sd, covariance)
+
+    @cached_property
+    def _truncated(self) -> Tensor:
+        return self.product[: self.x.kept(), : self.y.kept()]
+
+    @cached_property
+    def canonical(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Left vectors, correlations and right vectors of the truncated layers (SVCCA), largest first."""
+        m = self._truncated
+        wide = m.shape[0] <= m.shape[1]
+        a = m if wide else m.T
+        values, left = scipy.linalg.eigh(gram(a).numpy(), driver="evd", check_finite=False)
+        rho = torch.from_numpy(np.sqrt(np.clip(values[::-1], 0, None)).copy())
+        if not len(rho) or rho[-1] < TINY:
+            u, s, vh = torch.linalg.svd(m, full_matrices=False)
+            return u, s, vh.T
+        u = torch.from_numpy(left[:, ::-1].copy())
+        v = (a.T @ u) / rho
+        return (u, rho, v) if wide else (v, rho, u)
+
+    @cached_property
+    def correlations(self) -> Tensor:
+        """Canonical correlations of the truncated layers, in [0, 1], largest first."""
+        rho = self.canonical[1] if "canonical" in self.__dict__ else singular_values(self._truncated)
+        return rho.clamp(0, 1)
+
+
+def singular_values(m: Tensor) -> Tensor:
+    """Singular values from the float64 eigenvalues of m mᵀ, largest first: half the time of an SVD, the same to 1e-8."""
+    a = m if m.shape[0] <= m.shape[1] else m.T
+    values = scipy.linalg.eigh(gram(a).numpy(), eigvals_only=True, driver="evd", check_finite=False)
+    return torch.from_numpy(np.sqrt(np.clip(values[::-1], 0, None)).copy())
+
+
+def _back(basis: LayerBasis) -> Tensor:
+    if basis.back is None:
+        raise ValueError("this view needs a whitened basis")
+    return basis.back
+
+
+def _reciprocal(sd: Tensor, like: Tensor) -> Tensor:
+    return torch.where(sd > 0, 1 / sd, 0.0).to(like.dtype)

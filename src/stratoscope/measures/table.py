@@ -1,0 +1,113 @@
+"""The table of measures: the one place where a measure becomes public."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stratoscope.core.errors import StratoscopeError, unknown_name
+from stratoscope.measures.alignment import CKASIM, CKASIM_DEBIASED, PROCRUSTES
+from stratoscope.measures.canonical import CCA, PWSIM, SVSIM
+from stratoscope.measures.kernel import CKASIM_MINIBATCH, CKASIM_RBF
+from stratoscope.measures.measure import Measure
+from stratoscope.measures.neuronsim import NEURONSIM
+from stratoscope.measures.regression import LINREG, MIXEDSIM
+from stratoscope.measures.rsa import RSA
+
+MEASURES: tuple[Measure, ...] = (
+    NEURONSIM,
+    MIXEDSIM,
+    SVSIM,
+    PWSIM,
+    CKASIM,
+    CKASIM_DEBIASED,
+    CKASIM_RBF,
+    CKASIM_MINIBATCH,
+    CCA,
+    LINREG,
+    PROCRUSTES,
+    RSA,
+)
+
+ALL = "all"
+QUADRATIC_ROWS = 20_000
+"""Beyond so many rows, `all` leaves out measures whose cost grows with their square."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A measure asked for, and over which fraction of its neurons or correlations to average."""
+
+    measure: Measure
+    top: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """Public name, `measure` or `measure@fraction`."""
+        return self.measure.name if self.top == 1 else f"{self.measure.name}@{self.top:g}"
+
+
+def parse(name: str) -> Request:
+    """Read `measure` or `measure@fraction`."""
+    base, at, fraction = name.partition("@")
+    known = {m.name: m for m in MEASURES}
+    if base not in known:
+        raise unknown_name("measure", base, (*known, ALL))
+    if not at:
+        return Request(known[base])
+    if not known[base].averages:
+        allowed = ", ".join(m.name for m in MEASURES if m.averages)
+        raise StratoscopeError(f"{base} is not a mean, so '@{fraction}' has no meaning; it goes with {allowed}")
+    try:
+        top = float(fraction)
+    except ValueError:
+        top = -1
+    if not 0 < top <= 1:
+        raise StratoscopeError(f"expected a fraction above 0 and at most 1 after '@', got '{fraction}' in '{name}'")
+    return Request(known[base], top)
+
+
+def requests(names: list[str] | tuple[str, ...], *, n: int, width: int) -> tuple[list[Request], list[str]]:
+    """Requests for the names, `all` being those that fit n rows and the widest layer; and what the reader must know."""
+    if not names:
+        raise StratoscopeError(f"expected at least one measure, got none; choose from: {', '.join(known_names())}")
+    wanted: dict[str, Request] = {}
+    notes: list[str] = []
+    for name in names:
+        chosen = [Request(m) for m in MEASURES] if name == ALL else [parse(name)]
+        if name == ALL:
+            left_out = [r for r in chosen if not _fits(r.measure, n, width)]
+            chosen = [r for r in chosen if r not in left_out]
+            notes += [_why_left_out(r.measure, n, width) for r in left_out]
+        wanted |= {r.name: r for r in chosen}
+    notes += [text for r in wanted.values() if (text := caution(r.measure, n, width))]
+    return list(wanted.values()), notes
+
+
+def known_names() -> tuple[str, ...]:
+    """Names of all measures, in the table's order."""
+    return tuple(m.name for m in MEASURES)
+
+
+def caution(measure: Measure, n: int, width: int) -> str | None:
+    """What a reader must know of a measure when rows are few."""
+    if measure.saturates and n <= width:
+        return f"{measure.name} is 1 for any two layers while rows ({n}) do not outnumber neurons ({width}); add rows"
+    if measure.inflates and n < 2 * width:
+        text = f"{measure.name} of unrelated layers is far above 0 with {n} rows for {width} neurons"
+        exact = " and not unique where correlations repeat" if measure.name == "pwsim" and n <= width else ""
+        return f"{text}{exact}; ckasim-debiased is not"
+    return None
+
+
+def _fits(measure: Measure, n: int, width: int) -> bool:
+    return not (measure.saturates and n <= width) and not (measure.quadratic and n > QUADRATIC_ROWS)
+
+
+def _why_left_out(measure: Measure, n: int, width: int) -> str:
+    if measure.quadratic and n > QUADRATIC_ROWS:
+        return f"{measure.name} left out of 'all': its cost grows with the square of {n} rows; name it to have it anyway"
+    return f"{measure.name} left out of 'all': it is 1 for any two layers with {n} rows for {width} neurons"
+
+
+if len(set(known_names())) != len(MEASURES):
+    raise ValueError("two measures share a name")

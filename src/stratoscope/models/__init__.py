@@ -1,0 +1,1 @@
+"""Models: families, loading, the rows that are compared, and the extraction of their activations."""

@@ -1,0 +1,111 @@
+"""Checkpoints on disk: what a folder must hold before it is loaded, and the hash that says which weights they are."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.runfolder import file_sha256
+
+CONFIG = "config.json"
+SAFE = "model.safetensors"
+SAFE_INDEX = "model.safetensors.index.json"
+PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+TOKENIZER_FILES = (
+    "tokenizer*",
+    "vocab*",
+    "merges.txt",
+    "spiece.model",
+    "*.spm",
+    "added_tokens.json",
+    "special_tokens*",
+)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where a model comes from, in the words of `from_pretrained`."""
+
+    source: str
+    """Folder or hub id."""
+    local: bool
+    gguf_file: str | None = None
+    """Name of the GGUF file inside the folder."""
+
+
+def locate(source: str) -> Checkpoint:
+    """Tell a local folder, a GGUF file and a hub id apart; what looks like a path must exist."""
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return Checkpoint(str(path), local=True)
+    if path.is_file():
+        if path.suffix.lower() == ".gguf":
+            return Checkpoint(str(path.parent), local=True, gguf_file=path.name)
+        raise StratoscopeError(f"model '{source}' is a file; expected a checkpoint folder, a .gguf file or a hub id")
+    if (
+        source.startswith((".", "/", "~"))
+        or source.count("/") > 1
+        or path.suffix.lower() == ".gguf"
+        or not source.strip()
+    ):
+        raise StratoscopeError(f"no model at '{source}'; expected a checkpoint folder, a .gguf file or a hub id")
+    return Checkpoint(source, local=False)
+
+
+def check_folder(checkpoint: Checkpoint, *, weights: bool, allow_pickle: bool) -> None:
+    """Refuse a folder that cannot be loaded safely, before anything is read from it."""
+    if not checkpoint.local or checkpoint.gguf_file:
+        return
+    folder = Path(checkpoint.source)
+    if not (folder / CONFIG).is_file():
+        raise StratoscopeError(f"{folder} has no {CONFIG}; expected a checkpoint folder written by save_pretrained")
+    if not weights or (folder / SAFE).is_file() or (folder / SAFE_INDEX).is_file():
+        return
+    pickle = next((p for p in PICKLES if (folder / p).is_file()), None)
+    if pickle is None:
+        raise StratoscopeError(
+            f"{folder} has no weights ({SAFE}); expected a checkpoint folder written by save_pretrained,"
+            " or give --random-init to use the architecture alone"
+        )
+    if not allow_pickle:
+        raise StratoscopeError(
+            f"{folder} holds its weights as a pickle only ({pickle}), which can run code when loaded;"
+            " convert it to safetensors, or give --allow-pickle if you trust it"
+        )
+
+
+def weight_files(checkpoint: Checkpoint) -> list[Path]:
+    """The files `from_pretrained` reads the weights from: safetensors first, shards by their index."""
+    folder = Path(checkpoint.source)
+    if checkpoint.gguf_file:
+        return [folder / checkpoint.gguf_file]
+    for name in (SAFE, SAFE_INDEX, *PICKLES):
+        path = folder / name
+        if not path.is_file():
+            continue
+        if not name.endswith(".json"):
+            return [path]
+        try:
+            shards = sorted(set(json.loads(path.read_text(encoding="utf-8"))["weight_map"].values()))
+        except (ValueError, KeyError, AttributeError) as e:
+            raise StratoscopeError(f"{path} is damaged ({e!r}); fetch the checkpoint again") from e
+        if absent := [s for s in shards if not (folder / s).is_file()]:
+            raise StratoscopeError(f"{folder} lacks the weight file {absent[0]} its index names; fetch it again")
+        return [path, *(folder / s for s in shards)]
+    return []
+
+
+def fingerprint(checkpoint: Checkpoint) -> str:
+    """Sha256 over everything in a folder that decides the activations: weights, configuration, tokenizer, own code."""
+    folder = Path(checkpoint.source)
+    files = weight_files(checkpoint)
+    if not checkpoint.gguf_file:
+        beside = {p for pattern in (CONFIG, *TOKENIZER_FILES, "*.py") for p in folder.glob(pattern) if p.is_file()}
+        files += sorted(beside)
+    h = hashlib.sha256()
+    for path in files:
+        h.update(f"{path.name} {file_sha256(path)}\n".encode())
+    return f"sha256:{h.hexdigest()}"

@@ -1,0 +1,332 @@
+"""Model families as data: where blocks, embeddings and the final norm live, and how inputs and blocks behave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from stratoscope.core.errors import StratoscopeError
+
+
+@dataclass(frozen=True)
+class Family:
+    """One row of the table; paths are relative to the base model (what `AutoModel` returns)."""
+
+    name: str
+    model_types: tuple[str, ...]
+    """Values of `config.model_type` this row describes."""
+    blocks: str
+    """Path of the list of blocks."""
+    embeddings: tuple[str, ...]
+    """Paths of every module that takes part in layer 0."""
+    final_norm: str | None
+    """Path of the norm applied after the last block; layer L is its output."""
+    description: str
+    reference: str
+    block_returns: Literal["tensor", "tuple"] = "tensor"
+    sequence_first: bool = False
+    """Blocks work on (sequence, batch, width) instead of (batch, sequence, width)."""
+    looped: bool = False
+    """The list holds groups that are applied again and again; cutting changes the loop count."""
+    cls: Literal["first", "last"] = "first"
+    """Which real token the classification head reads."""
+    pads_left: bool = False
+    """Padding goes before the text. Only for models without absolute positions, whatever the tokenizer says."""
+    segments: bool = False
+    """The model has segment embeddings, so it must be given token_type_ids."""
+    positions: Literal["absolute", "after-padding", "unbounded"] = "absolute"
+    """How many tokens fit: all position embeddings, those after the padding index, or no limit."""
+    detected: bool = False
+    """Not from the table: the block list was found by looking, and the user must be told."""
+
+
+def _table(rows: Iterable[Family]) -> tuple[Family, ...]:
+    """Freeze the table; a name or a model type described twice is a programming error."""
+    table = tuple(rows)
+    for kind, keys in (
+        ("name", [f.name for f in table]),
+        ("model type", [t for f in table for t in f.model_types]),
+    ):
+        for key in keys:
+            if keys.count(key) > 1:
+                raise ValueError(f"family {kind} '{key}' is in the table more than once; keep one row")
+    return table
+
+
+FAMILIES: tuple[Family, ...] = _table(
+    (
+        Family(
+            name="bert",
+            model_types=("bert",),
+            blocks="encoder.layer",
+            embeddings=("embeddings",),
+            final_norm=None,
+            segments=True,
+            description="Post-norm encoder, masked words and next sentence",
+            reference="Devlin et al. 2019, arXiv:1810.04805",
+        ),
+        Family(
+            name="roberta",
+            model_types=("roberta", "xlm-roberta", "camembert"),
+            blocks="encoder.layer",
+            embeddings=("embeddings",),
+            final_norm=None,
+            positions="after-padding",
+            description="BERT trained longer, byte-level BPE, no segments",
+            reference="Liu et al. 2019, arXiv:1907.11692",
+        ),
+        Family(
+            name="albert",
+            model_types=("albert",),
+            blocks="encoder.albert_layer_groups",
+            embeddings=("embeddings", "encoder.embedding_hidden_mapping_in"),
+            final_norm=None,
+            looped=True,
+            segments=True,
+            description="BERT that applies one shared block again and again",
+            reference="Lan et al. 2020, arXiv:1909.11942",
+        ),
+        Family(
+            name="electra",
+            model_types=("electra",),
+            blocks="encoder.layer",
+            embeddings=("embeddings", "embeddings_project"),
+            final_norm=None,
+            segments=True,
+            description="BERT trained to spot replaced words",
+            reference="Clark et al. 2020, arXiv:2003.10555",
+        ),
+        Family(
+            name="distilbert",
+            model_types=("distilbert",),
+            blocks="transformer.layer",
+            embeddings=("embeddings",),
+            final_norm=None,
+            description="BERT distilled to half its blocks, no segments",
+            reference="Sanh et al. 2019, arXiv:1910.01108",
+        ),
+        Family(
+            name="mpnet",
+            model_types=("mpnet",),
+            blocks="encoder.layer",
+            embeddings=("embeddings",),
+            final_norm=None,
+            block_returns="tuple",
+            positions="after-padding",
+            description="Masked and permuted words, relative position bias",
+            reference="Song et al. 2020, arXiv:2004.09297",
+        ),
+        Family(
+            name="xlnet",
+            model_types=("xlnet",),
+            blocks="layer",
+            embeddings=("word_embedding",),
+            final_norm=None,
+            block_returns="tuple",
+            sequence_first=True,
+            cls="last",
+            pads_left=True,
+            segments=True,
+            positions="unbounded",
+            description="Permuted words, relative positions, <cls> at the end",
+            reference="Yang et al. 2019, arXiv:1906.08237",
+        ),
+        Family(
+            name="deberta",
+            model_types=("deberta",),
+            blocks="encoder.layer",
+            embeddings=("embeddings",),
+            final_norm=None,
+            block_returns="tuple",
+            segments=True,
+            description="Content and position attend apart",
+            reference="He et al. 2021, arXiv:2006.03654",
+        ),
+        Family(
+            name="deberta-v2",
+            model_types=("deberta-v2",),
+            blocks="encoder.layer",
+            embeddings=("embeddings",),
+            final_norm=None,
+            block_returns="tuple",
+            segments=True,
+            description="DeBERTa v2 and v3, SentencePiece, log-spaced positions",
+            reference="He et al. 2023, arXiv:2111.09543",
+        ),
+        Family(
+            name="modernbert",
+            model_types=("modernbert",),
+            blocks="layers",
+            embeddings=("embeddings",),
+            final_norm="final_norm",
+            description="Pre-norm encoder, rotary positions, local and global attention",
+            reference="Warner et al. 2024, arXiv:2412.13663",
+        ),
+        Family(
+            name="gpt2",
+            model_types=("gpt2",),
+            blocks="h",
+            embeddings=("wte", "wpe"),
+            final_norm="ln_f",
+            cls="last",
+            description="Pre-norm decoder, learned positions",
+            reference="Radford et al. 2019, Language Models are Unsupervised Multitask Learners",
+        ),
+        Family(
+            name="llama",
+            model_types=("llama",),
+            blocks="layers",
+            embeddings=("embed_tokens",),
+            final_norm="norm",
+            cls="last",
+            description="Pre-norm decoder, rotary positions, gated feed-forward",
+            reference="Touvron et al. 2023, arXiv:2302.13971",
+        ),
+        Family(
+            name="qwen2",
+            model_types=("qwen2",),
+            blocks="layers",
+            embeddings=("embed_tokens",),
+            final_norm="norm",
+            cls="last",
+            description="Llama-like decoder with biased queries and keys",
+            reference="Yang et al. 2024, arXiv:2407.10671",
+        ),
+        Family(
+            name="qwen3",
+            model_types=("qwen3",),
+            blocks="layers",
+            embeddings=("embed_tokens",),
+            final_norm="norm",
+            cls="last",
+            description="Llama-like decoder with normalised queries and keys",
+            reference="Yang et al. 2025, arXiv:2505.09388",
+        ),
+        Family(
+            name="gemma2",
+            model_types=("gemma2",),
+            blocks="layers",
+            embeddings=("embed_tokens",),
+            final_norm="norm",
+            cls="last",
+            description="Decoder with norms around each part, capped logits, local and global attention",
+            reference="Gemma Team 2024, arXiv:2408.00118",
+        ),
+    )
+)
+
+
+def known_family(config: Any) -> Family | None:
+    """The row for `config.model_type`, or None when the table has none."""
+    return next((f for f in FAMILIES if config.model_type in f.model_types), None)
+
+
+def family_of(model: nn.Module) -> Family:
+    """The row for a model, or, for an unknown architecture, one made by `detect` (its `detected` is True)."""
+    return known_family(model.config) or detect(model)
+
+
+def base(model: nn.Module) -> nn.Module:
+    """The encoder inside a model with a head; a bare encoder is its own base."""
+    inner = getattr(model, "base_model", model)
+    return inner if isinstance(inner, nn.Module) else model
+
+
+def depth(config: Any) -> int:
+    """Number of blocks the model applies."""
+    return int(config.get_text_config().num_hidden_layers)
+
+
+def block_list(model: nn.Module, family: Family) -> nn.ModuleList:
+    """The container itself, for surgery; ALBERT's holds groups, not one entry per application."""
+    found = base(model).get_submodule(family.blocks)
+    if not isinstance(found, nn.ModuleList):
+        raise TypeError(f"{family.blocks} of {family.name}: expected a ModuleList, got {type(found).__name__}")
+    return found
+
+
+def blocks(model: nn.Module, family: Family) -> list[nn.Module]:
+    """The blocks in order of application, entry k−1 making layer k; a looped family repeats its groups."""
+    held = list(block_list(model, family))
+    if not family.looped:
+        return held
+    n = depth(base(model).config)
+    return [held[int(k / (n / len(held)))] for k in range(n)]
+
+
+def embeddings(model: nn.Module, family: Family) -> list[nn.Module]:
+    """Every module that takes part in layer 0 and exists in this model (a projection may not)."""
+    held = dict(base(model).named_modules())
+    return [held[path] for path in family.embeddings if path in held]
+
+
+def final_norm(model: nn.Module, family: Family) -> nn.Module | None:
+    """The norm between the last block and layer L, if the family has one."""
+    return None if family.final_norm is None else base(model).get_submodule(family.final_norm)
+
+
+def block_output(output: Any, family: Family) -> Tensor:
+    """The hidden state (batch, sequence, width) in what a block returned."""
+    hidden: Tensor = output[0] if isinstance(output, tuple) else output
+    return hidden.transpose(0, 1) if family.sequence_first else hidden
+
+
+def detect(model: nn.Module) -> Family:
+    """Find the block list of an unknown architecture.
+
+    It is the first list of same-class modules as long as the configured depth, else the longest such list; a norm
+    registered beside it (the last one that does not belong to the embeddings) is taken as the final norm.
+    """
+    inner = base(model)
+    config: Any = inner.config
+    lists = [
+        (name, m)
+        for name, m in inner.named_modules()
+        if isinstance(m, nn.ModuleList) and len(m) and len({type(block) for block in m}) == 1
+    ]
+    if not lists:
+        raise StratoscopeError(
+            f"architecture '{config.model_type}' is not in the table of families and has no list of like blocks;"
+            " see 'stratoscope families' for what is supported"
+        )
+    wanted = getattr(config.get_text_config(), "num_hidden_layers", None)
+    path, _ = next((item for item in lists if len(item[1]) == wanted), max(lists, key=lambda item: len(item[1])))
+    parent, _, _ = path.rpartition(".")
+    beside = [
+        name
+        for name, child in inner.get_submodule(parent).named_children()
+        if "norm" in type(child).__name__.lower() and "emb" not in name.lower()
+    ]
+    return Family(
+        name=config.model_type,
+        model_types=(config.model_type,),
+        blocks=path,
+        embeddings=tuple(name for name, child in inner.named_children() if "emb" in name.lower()),
+        final_norm=".".join(filter(None, (parent, beside[-1]))) if beside else None,
+        cls="last" if _generates(config) else "first",
+        segments=getattr(config, "type_vocab_size", 0) > 1,
+        positions="after-padding" if _positions_follow_padding(inner) else "absolute",
+        description=f"detected: blocks at '{path}'",
+        reference="not in the table",
+        detected=True,
+    )
+
+
+def _generates(config: Any) -> bool:
+    """Whether the architecture is a decoder: transformers knows a causal head for it and no masked one."""
+    from transformers.models.auto import modeling_auto
+
+    masked = modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    causal = modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    return config.model_type in causal and config.model_type not in masked
+
+
+def _positions_follow_padding(inner: nn.Module) -> bool:
+    """Whether positions are counted from the padding index, as in RoBERTa: only then the table keeps a padding row."""
+    return any(
+        "position" in name and isinstance(m, nn.Embedding) and m.padding_idx is not None
+        for name, m in inner.named_modules()
+    )

@@ -1,0 +1,79 @@
+"""Calls into transformers: silent, seeded, and with what they raise put into one sentence."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from stratoscope.core.errors import StratoscopeError
+
+
+@contextmanager
+def guarded(source: str, what: str, *, local: bool) -> Iterator[None]:
+    """Turn whatever transformers raises for a checkpoint it cannot load into one sentence, and keep it silent."""
+    try:
+        with quiet():
+            yield
+    except Exception as e:
+        # transformers, the hub client, safetensors and remote code raise anything here; the cause stays attached.
+        raise StratoscopeError(_message(source, what, str(e).strip() or type(e).__name__, local=local)) from e
+
+
+def _message(source: str, what: str, text: str, *, local: bool) -> str:
+    reason = re.split(r"(?<=[.!?])\s|\n", text)[0].rstrip(".:")
+    if "trust_remote_code" in text:
+        return f"'{source}' brings its own code; read it, and give --trust-remote-code if you want to run it"
+    if local:
+        return f"cannot read the {what} of '{source}' ({reason}); give a checkpoint written by save_pretrained"
+    if "safetensors" in text:
+        return (
+            f"'{source}' on the hub has no safetensors weights; give another --revision,"
+            " or --allow-pickle if you trust its pickle"
+        )
+    return (
+        f"cannot get '{source}': expected a local folder or a hub id that can be reached, got neither"
+        f" ({reason}); check the spelling and the network, or give a folder"
+    )
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence transformers and the hub client, and put their settings back afterwards."""
+    from transformers.utils import logging as hf
+
+    verbosity, bars = hf.get_verbosity(), hf.is_progress_bar_enabled()
+    hub = logging.getLogger("huggingface_hub")
+    level = hub.level
+    # A pickle-only hub repository must not be converted for us behind the user's back.
+    conversion = os.environ.get("DISABLE_SAFETENSORS_CONVERSION")
+    os.environ["DISABLE_SAFETENSORS_CONVERSION"] = "1"
+    hf.set_verbosity(logging.CRITICAL)
+    hub.setLevel(logging.CRITICAL)
+    hf.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        hf.set_verbosity(verbosity)
+        hub.setLevel(level)
+        if bars:
+            hf.enable_progress_bar()  # type: ignore[no-untyped-call]
+        if conversion is None:
+            del os.environ["DISABLE_SAFETENSORS_CONVERSION"]
+        else:
+            os.environ["DISABLE_SAFETENSORS_CONVERSION"] = conversion
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Weights drawn on the CPU come from `seed`; the caller's generator is left as it was."""
+    state = torch.get_rng_state()
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state)

@@ -1,0 +1,251 @@
+"""What the pictures show, in plain words with numbers, and where a published finding does not hold on this data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from stratoscope.core.result import Comparison, Matrix, ModelInfo, Values
+from stratoscope.report.axes import constant_layers, printable
+from stratoscope.report.series import (
+    Halves,
+    drop_start,
+    halves,
+    mean,
+    numbers,
+    same_layer_interval,
+    share_rising,
+)
+
+CLEAR = 0.02
+"""A difference of two means below this is called no clear difference."""
+DROP = 0.05
+"""How far below the best layer a similarity must stay to count as dropped."""
+MOSTLY = 2 / 3
+"""Share of layer pairs that must agree before a series is said to rise or fall with depth."""
+
+
+def sentences(comparison: Comparison) -> list[str]:
+    """Everything worth saying of a result: what was compared, what it shows, and the warnings of the run."""
+    return [*observations(comparison), *(f"Warning: {printable(w)}" for w in comparison.warnings)]
+
+
+def observations(comparison: Comparison) -> list[str]:
+    """The sentences without the warnings."""
+    if not comparison.matrices:
+        return ["This result holds no matrix."]
+    return [
+        *_scope(comparison),
+        *_drift(comparison),
+        *_blocks(comparison),
+        *_across(comparison),
+        *_localization(comparison),
+    ]
+
+
+def headline(comparison: Comparison) -> Matrix:
+    """The measure the words are about: ckasim, which both papers show, or else the first."""
+    return comparison["ckasim"] if "ckasim" in comparison else comparison.matrices[0]
+
+
+def _scope(comparison: Comparison) -> Iterator[str]:
+    data, models = comparison.data, comparison.models
+    names = _list([printable(m.name) for m in models])
+    on = f" on {printable(str(data['name']))}" if data.get("name") else ""
+    unit = f" (unit: {printable(str(data['unit']))})" if data.get("unit") else ""
+    measures = f"{len(comparison)} measure{'s' if len(comparison) > 1 else ''}"
+    yield f"{len(models)} model{'s' if len(models) > 1 else ''} compared{on}{unit} under {measures}: {names}."
+    rows, width = data.get("rows"), max((m.width for m in models), default=0)
+    if not isinstance(rows, int):
+        yield "The number of rows is not recorded in this result, so how far to trust the digits cannot be said."
+    elif rows <= width:
+        yield (
+            f"Only {rows:,} rows for layers of up to {width:,} neurons: with no more rows than neurons even unrelated "
+            "layers score high under most measures; ckasim-debiased corrects for it, more rows remove it."
+        )
+    elif width:
+        yield f"Every value rests on {rows:,} rows, {rows / width:.1f} for each neuron of the widest layer ({width:,})."
+    matrix = headline(comparison)
+    gone = constant_layers(matrix)
+    if gone:
+        names = _list([printable(str(layer)) for layer in gone])
+        yield f"{len(gone)} constant layer{'s have' if len(gone) > 1 else ' has'} no similarity to anything: {names}."
+    if len(comparison) > 1:
+        yield f"The sentences below are about {matrix.measure} unless they name another measure."
+
+
+def _drift(comparison: Comparison) -> Iterator[str]:
+    drift = comparison.findings.get("drift", {})
+    info = {m.name: m for m in comparison.models}
+    matrix = headline(comparison)
+    for pair in drift.get(matrix.measure, ()):
+        series = numbers(pair["same_layer"])
+        if np.isnan(series).all():
+            continue
+        best, worst = int(np.nanargmax(series)), int(np.nanargmin(series))
+        names = f"{printable(pair['first'])} and {printable(pair['second'])}"
+        yield (
+            f"Layer by layer, {names} differ least at layer {best} ({_score(matrix, pair, best)}) and most at layer "
+            f"{worst} ({_score(matrix, pair, worst)}). {_drop(series, best=best, worst=worst)}"
+        )
+        split = halves(series)
+        if split is not None and _could_be_tuned(info[pair["first"]], info[pair["second"]]):
+            same = {k: pair[k] for k in ("first", "second")}
+            elsewhere = {
+                m: halves(numbers(p["same_layer"]))
+                for m, pairs in drift.items()
+                for p in pairs
+                if m != matrix.measure and {k: p[k] for k in same} == same
+            }
+            yield _top_changes_more(names, split, {m: h for m, h in elsewhere.items() if h is not None})
+
+
+def _score(matrix: Matrix, pair: Mapping[str, Any], layer: int) -> str:
+    value = f"{matrix.measure} {pair['same_layer'][layer]:.2f}"
+    interval = same_layer_interval(matrix, pair)
+    return value if interval is None else f"{value} [{interval[0][layer]:.2f}, {interval[1][layer]:.2f}]"
+
+
+def _drop(series: Values, *, best: int, worst: int) -> str:
+    start = drop_start(series, DROP)
+    if start is not None:
+        return (
+            f"The drop starts at layer {start} ({series[start]:.2f}): from there on every layer is more than {DROP} "
+            "below the best."
+        )
+    if series[best] - series[worst] <= DROP:
+        return f"No layer is more than {DROP} below the best, so there is no drop to place."
+    return (
+        f"There is no lasting drop: the last layer ({series[~np.isnan(series)][-1]:.2f}) is within {DROP} of the best."
+    )
+
+
+def _top_changes_more(names: str, split: Halves, elsewhere: Mapping[str, Halves]) -> str:
+    """wu2020 section 6: the top layers are more affected by fine-tuning than the bottom ones."""
+
+    def holds(h: Halves) -> bool:
+        return h.low - h.high > CLEAR
+
+    how = (
+        "more in the upper half"
+        if holds(split)
+        else ("less in the upper half" if split.high - split.low > CLEAR else "about equally in both halves")
+    )
+    text = (
+        f"{names} differ {how}: mean {split.low:.2f} over layers {split.lower}, {split.high:.2f} over layers "
+        f"{split.upper}. If the second was fine-tuned from the first, 'top layers change more than bottom ones' "
+        f"(Wu et al. 2020, section 6) {_holds(holds(split))} here"
+    )
+    if elsewhere:
+        against = [f"{m} {h.low:.2f} and {h.high:.2f}" for m, h in elsewhere.items() if holds(h) != holds(split)]
+        text += f"; {len(elsewhere) - len(against)} of {len(elsewhere)} other measures agree"
+        text += f" (not {', '.join(against)})" if against else ""
+    return text + "."
+
+
+def _blocks(comparison: Comparison) -> Iterator[str]:
+    matrix = headline(comparison)
+    found = {n: b for n, b in comparison.findings.get("blocks", {}).get(matrix.measure, {}).items() if b}
+    if not found:
+        return
+    own = [
+        f"{printable(name)} {b['contrast']:.2f} (second block from layer {b['start']}; "
+        f"within {b['within']:.2f}, between {b['between']:.2f})"
+        for name, b in found.items()
+    ]
+    yield (
+        f"Contrast of the best split of each model's layers into two blocks: {'; '.join(own)}. Any smooth matrix has a "
+        "best split, so a contrast says something only beside the other models' own."
+    )
+    models = [m for m in comparison.models if m.name in found]
+    for first, second in combinations(models, 2):
+        if _could_be_tuned(first, second):
+            yield _two_blocks(first.name, second.name, found)
+    for control in filter(_is_control, models):
+        floor = found[control.name]["contrast"]
+        trained = [m.name for m in models if not _is_control(m)]
+        beaten = [printable(name) for name in trained if found[name]["contrast"] - floor <= CLEAR]
+        if beaten:
+            yield (
+                f"{printable(control.name)} is a random initialisation, and its contrast is {floor:.2f}: the split of "
+                f"{_list(beaten)} is not clearer than that, so it is no evidence of anything learnt."
+            )
+
+
+def _two_blocks(first: str, second: str, found: Mapping[str, Any]) -> str:
+    """phang2021 section 3: fine-tuned models show two blocks of similar layers."""
+    one, two = printable(first), printable(second)
+    a, b = found[first]["contrast"], found[second]["contrast"]
+    how = "more sharply than" if b - a > CLEAR else "less sharply than" if a - b > CLEAR else "about as sharply as"
+    return (
+        f"{two} splits {how} {one}: contrast {b:.2f}, beside {one}'s own {a:.2f}. If {two} was "
+        f"fine-tuned from {one}, 'two blocks after fine-tuning' (Phang et al. 2021, section 3) "
+        f"{_holds(b - a > CLEAR)} here."
+    )
+
+
+def _across(comparison: Comparison) -> Iterator[str]:
+    """wu2020 section 5.1: lower layers are more similar across architectures than higher ones."""
+    matrix = headline(comparison)
+    for first, second in combinations(comparison.models, 2):
+        r, c = (first.layers - 1) // 2, (second.layers - 1) // 2
+        if _same_shape(first, second) or _is_control(first) or _is_control(second) or not r * c:
+            continue
+        block = matrix.between(first.name, second.name).values
+        low, high = mean(block[1 : r + 1, 1 : c + 1]), mean(block[-r:, -c:])
+        if low is not None and high is not None:
+            yield (
+                f"Across architectures, {printable(first.name)} and {printable(second.name)}: mean {matrix.measure} of "
+                f"the lower halves {low:.2f}, of the upper halves {high:.2f}. 'Lower layers are more similar across "
+                f"architectures' (Wu et al. 2020, section 5.1) {_holds(low - high > CLEAR)} here."
+            )
+
+
+def _localization(comparison: Comparison) -> Iterator[str]:
+    scores = {name: numbers(series) for name, series in comparison.findings.get("localization", {}).items()}
+    for name, series in scores.items():
+        layers = np.flatnonzero(~np.isnan(series))
+        if len(layers) < 3:
+            continue
+        up, down = share_rising(series), share_rising(-series)
+        way = "rises" if up >= MOSTLY else "falls" if down >= MOSTLY else "neither rises nor falls"
+        yield (
+            f"Localization of {printable(name)} {way} with depth: {series[layers[0]]:.2f} at layer {layers[0]}, "
+            f"{series[layers[-1]]:.2f} at layer {layers[-1]}; in {up:.0%} of all pairs of layers the deeper is "
+            f"the more localized. 'Higher layers are more localized' (Wu et al. 2020, section 5.1) "
+            f"{_holds(up >= MOSTLY)} here."
+        )
+    for first, second in combinations([m for m in comparison.models if m.name in scores], 2):
+        a, b = halves(scores[first.name]), halves(scores[second.name])
+        if a is not None and b is not None and _could_be_tuned(first, second):
+            one, two = printable(first.name), printable(second.name)
+            how = "less" if a.high - b.high > CLEAR else "not clearly less"
+            yield (
+                f"In the upper half (layers {a.upper}) {two} is {how} localized than {one}: mean {b.high:.2f} against "
+                f"{a.high:.2f}. If {two} was fine-tuned from {one}, 'less localized at the top' (Wu et al. 2020, "
+                f"section 6) {_holds(a.high - b.high > CLEAR)} here."
+            )
+
+
+def _same_shape(first: ModelInfo, second: ModelInfo) -> bool:
+    return (first.family, first.layers, first.width) == (second.family, second.layers, second.width)
+
+
+def _is_control(model: ModelInfo) -> bool:
+    return model.fingerprint.startswith("random-init")
+
+
+def _could_be_tuned(first: ModelInfo, second: ModelInfo) -> bool:
+    """Whether the second may have been made from the first; the result does not know more than that."""
+    return _same_shape(first, second) and not _is_control(first) and not _is_control(second)
+
+
+def _holds(yes: bool) -> str:
+    return "holds" if yes else "does NOT hold"
+
+
+def _list(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,57 @@
+"""Sums over rows for pairs of layers: the cross-products every linear measure reduces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from stratoscope.statistics.layer import LayerBasis
+from stratoscope.statistics.rows import LayerRows
+
+Pairing = tuple[int, int]
+
+
+@dataclass
+class CrossMoments:
+    """Mean products of the coordinates of pairs of layers; `a + b` merges shards made with the same bases."""
+
+    pairs: tuple[Pairing, ...]
+    count: int = 0
+    products: dict[Pairing, Tensor] = field(default_factory=dict)
+    """Sum over rows of the outer product of the two layers' coordinates, float64."""
+    norms: dict[Pairing, float] = field(default_factory=dict)
+    """Sum over rows of the product of the two layers' squared distances from their means (debiased CKA)."""
+
+    def update(self, rows: Mapping[int, Tensor], bases: Mapping[int, LayerBasis]) -> None:
+        """Add one chunk of each layer's coordinates."""
+        squared = {k: bases[k].squared_norms(w) for k, w in rows.items()}
+        for i, j in self.pairs:
+            product = (rows[i].T @ rows[j]).double()
+            norm = float(squared[i] @ squared[j])
+            self.products[i, j] = self.products[i, j].add_(product) if (i, j) in self.products else product
+            self.norms[i, j] = self.norms.get((i, j), 0.0) + norm
+        self.count += len(next(iter(rows.values())))
+
+    def __add__(self, other: CrossMoments) -> CrossMoments:
+        if self.pairs != other.pairs:
+            raise ValueError(f"expected moments of the same pairs of layers, got {self.pairs} and {other.pairs}")
+        return CrossMoments(
+            self.pairs,
+            self.count + other.count,
+            {p: self.products[p] + other.products[p] for p in self.pairs},
+            {p: self.norms[p] + other.norms[p] for p in self.pairs},
+        )
+
+
+def cross_moments(
+    coordinates: LayerRows, bases: Mapping[int, LayerBasis], pairs: tuple[Pairing, ...]
+) -> CrossMoments:
+    """Stream the coordinates of the layers in `pairs` once and add up their products."""
+    moments = CrossMoments(pairs)
+    layers = sorted({k for pair in pairs for k in pair})
+    for k in range(len(coordinates.sizes) if pairs else 0):
+        moments.update({layer: coordinates.chunk(layer, k) for layer in layers}, bases)
+    return moments

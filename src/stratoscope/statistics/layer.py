@@ -1,0 +1,219 @@
+"""One layer's own statistics: mean, covariance, principal axes, and the coordinates its rows are compared in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.linalg
+import torch
+from torch import Tensor
+
+from stratoscope.statistics.rows import LayerRows, chunks, count, gather
+
+ROUNDING = 4.0
+"""How many units of rounding a direction's standard deviation must exceed to count as signal.
+
+LayerNorm makes a layer exactly rank d-1; along the lost direction only the rounding of the forward pass is left.
+"""
+ILL_CONDITIONED = 3e3
+"""Ratio of standard deviations above which one float64 eigendecomposition does not whiten to 1e-8."""
+
+
+@dataclass(frozen=True)
+class LayerMoments:
+    """Mean and scatter of rows, added up in float64 around some shift; `a + b` merges shards.
+
+    The shift, by default the chunk's own mean, keeps neurons whose mean is thousands of times their spread from
+    cancelling to nothing.
+    """
+
+    count: int
+    shift: Tensor
+    total: Tensor
+    """Sum of the shifted rows."""
+    scatter: Tensor
+    """Sum of outer products of the shifted rows, or of their squares where only variances are wanted."""
+
+    @classmethod
+    def of(cls, chunk: Tensor, *, full: bool = True, shift: Tensor | None = None) -> LayerMoments:
+        """Moments of one chunk of rows: the whole scatter matrix, or only its diagonal."""
+        c = chunk.double()
+        shift = c.mean(0) if shift is None else shift
+        c = c - shift
+        return cls(len(c), shift, c.sum(0), gram(c.T) if full else c.square().sum(0))
+
+    def __add__(self, other: LayerMoments) -> LayerMoments:
+        """Merge two shards, whatever each was shifted by (Chan et al. 1983)."""
+        move = other.shift - self.shift
+        scatter = self.scatter + other.scatter
+        if move.any():
+            cross, step = (torch.outer, move) if scatter.ndim == 2 else (torch.mul, move)
+            twice = cross(other.total, step)
+            scatter = scatter + twice + (twice.T if scatter.ndim == 2 else twice) + other.count * cross(step, step)
+        total = self.total + other.total + other.count * move
+        return LayerMoments(self.count + other.count, self.shift, total, scatter)
+
+    @property
+    def mean(self) -> Tensor:
+        """Mean of the rows."""
+        return self.shift + self.total / self.count
+
+    @property
+    def covariance(self) -> Tensor:
+        """Biased covariance; every ratio of covariances is free of the factor n/(n-1)."""
+        m = self.total / self.count
+        return self.scatter / self.count - torch.outer(m, m)
+
+    @property
+    def variance(self) -> Tensor:
+        """Biased variance of each neuron, at least 0."""
+        squares = self.scatter.diagonal() if self.scatter.ndim == 2 else self.scatter
+        return (squares / self.count - (self.total / self.count).square()).clamp_min(0)
+
+
+def gram(a: Tensor) -> Tensor:
+    """a aᵀ in float64 at half the cost of a general product."""
+    upper = scipy.linalg.blas.dsyrk(1.0, a.T.numpy() if a.T.is_contiguous() else a.contiguous().numpy().T, trans=1)
+    return torch.from_numpy(np.triu(upper) + np.triu(upper, 1).T)
+
+
+@dataclass(frozen=True)
+class LayerBasis:
+    """The coordinates a layer's rows are compared in: w = (x - mean) @ to, and x - mean = w @ back.
+
+    Whitened: w are the principal components scaled to variance 1, largest first, noise directions left out; then
+    cross-products of w are canonical correlations' raw material and float32 products lose nothing to outlier
+    dimensions. Otherwise w = x - mean, for measures that never invert a covariance.
+    """
+
+    n: int
+    mean: Tensor
+    sd: Tensor
+    """Standard deviation of each neuron (biased); exactly 0 for a neuron that only rounding moves."""
+    spread: float
+    """‖Σ‖_F, the Frobenius norm of the covariance."""
+    norms: float
+    """Sum over rows of ‖x - mean‖⁴ (debiased CKA)."""
+    variance: Tensor | None = None
+    """Variance along each principal axis, largest first, when whitened."""
+    to: Tensor | None = None
+    back: Tensor | None = None
+    """In the rows' own precision: it only ever multiplies what was computed from them."""
+
+    @property
+    def width(self) -> int:
+        """Number of neurons."""
+        return len(self.mean)
+
+    @property
+    def whitened(self) -> bool:
+        """Whether the coordinates are whitened principal components."""
+        return self.variance is not None
+
+    @property
+    def rank(self) -> int:
+        """Number of coordinates."""
+        return self.width if self.variance is None else len(self.variance)
+
+    @property
+    def constant(self) -> bool:
+        """Whether the layer does not vary over these rows at all."""
+        return not bool(self.sd.any())
+
+    @property
+    def scale(self) -> float:
+        """Total variance, tr Σ."""
+        return float(self.sd.square().sum())
+
+    def kept(self, share: float = 0.99) -> int:
+        """The fewest principal components that reach a share of the variance; the crossing one is kept."""
+        if self.variance is None:
+            raise ValueError("a basis that is not whitened has no principal components")
+        cumulative = torch.cumsum(self.variance, 0)
+        reached = int((cumulative < share * cumulative[-1] * (1 - 1e-12)).sum()) + 1 if self.rank else 0
+        return min(reached, self.rank)
+
+    def to_tensors(self) -> dict[str, Tensor]:
+        """Plain named tensors, for a file or another process."""
+        named = {"mean": self.mean, "sd": self.sd, "scalars": torch.tensor([self.n, self.spread, self.norms], dtype=torch.float64)}
+        optional = {"variance": self.variance, "to": self.to, "back": self.back}
+        return named | {k: v for k, v in optional.items() if v is not None}
+
+    @classmethod
+    def from_tensors(cls, t: Mapping[str, Tensor]) -> LayerBasis:
+        """Inverse of `to_tensors`."""
+        n, spread, norms = t["scalars"].tolist()
+        return cls(int(n), t["mean"], t["sd"], spread, norms, t.get("variance"), t.get("to"), t.get("back"))
+
+    def transform(self, chunk: Tensor) -> Tensor:
+        """Rows in this basis, in the rows' own precision; the products are float64 because they cancel."""
+        c = chunk.double() - self.mean
+        return (c if self.to is None else c @ self.to).to(chunk.dtype)
+
+    def squared_norms(self, w: Tensor) -> Tensor:
+        """‖x - mean‖² of rows given in this basis."""
+        weighted = w.square() if self.variance is None else w.square() * self.variance.to(w.dtype)
+        return weighted.sum(1, dtype=torch.float64)
+
+
+def layer_moments(rows: LayerRows, layer: int, *, full: bool = True) -> LayerMoments:
+    """Moments of one layer in one pass over its rows."""
+    moments = LayerMoments.of(rows.chunk(layer, 0), full=full)
+    for k in range(1, len(rows.sizes)):
+        moments = moments + LayerMoments.of(rows.chunk(layer, k), full=full, shift=moments.shift)
+    return moments
+
+
+def fit_basis(rows: LayerRows, layer: int, *, whiten: bool) -> LayerBasis:
+    """Fit the basis one layer's rows are compared in.
+
+    More rows than neurons: eigenvectors of the covariance, streamed. Otherwise the n×n dual of the same rows, which
+    fit in memory because they are fewer than the neurons.
+    """
+    first = rows.chunk(layer, 0)
+    dual = count(rows) <= first.shape[1]
+    moments = layer_moments(rows, layer, full=not dual)
+    rounding = ROUNDING * rows.eps(layer) * (moments.variance + moments.mean.square()).sqrt()
+    sd = moments.variance.sqrt()
+    sd = torch.where(sd > rounding, sd, 0.0)
+    centred = gather(rows, layer).double() - moments.mean if dual else None
+    own = moments.covariance if centred is None else gram(centred) / len(centred)
+    norms = sum(float((c.double() - moments.mean).square().sum(1).square().sum()) for c in chunks(rows, layer))
+    basis = LayerBasis(moments.count, moments.mean, sd, float(own.square().sum().sqrt()), norms)
+    if not whiten:
+        return basis
+    variance, axes = _principal(own, centred)
+    signal = variance > rounding.square() @ axes.square()
+    variance, axes = variance[signal], axes[:, signal]
+    root = variance.sqrt()
+    basis = replace(basis, variance=variance, to=axes / root, back=(axes * root).T.contiguous())
+    if len(root) and root[0] > ILL_CONDITIONED * root[-1]:
+        basis = _sharpen(basis, rows, layer)
+    assert basis.back is not None
+    return replace(basis, back=basis.back.to(first.dtype))
+
+
+def _principal(own: Tensor, centred: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Variances, largest first, and principal axes from the covariance or, given centred rows, their n×n Gram matrix."""
+    values, vectors = scipy.linalg.eigh(own.numpy(), driver="evd", check_finite=False)
+    variance = torch.from_numpy(np.ascontiguousarray(values[::-1]))
+    vectors = torch.from_numpy(np.ascontiguousarray(vectors[:, ::-1]))
+    resolved = variance > len(own) * torch.finfo(torch.float64).eps * variance[0]
+    variance, vectors = variance[resolved], vectors[:, resolved]
+    if centred is None:
+        return variance, vectors
+    return variance, (centred.T @ vectors) / (variance * len(centred)).sqrt()
+
+
+def _sharpen(basis: LayerBasis, rows: LayerRows, layer: int) -> LayerBasis:
+    """Whiten the whitened rows once more, as CholeskyQR2 does: squares the condition number's reach."""
+    assert basis.to is not None and basis.back is not None
+    scatter = torch.zeros(basis.rank, basis.rank, dtype=torch.float64)
+    for chunk in chunks(rows, layer):
+        scatter += gram(((chunk.double() - basis.mean) @ basis.to).T)
+    values, vectors = torch.linalg.eigh(scatter / basis.n)
+    half = (vectors * values.sqrt()) @ vectors.T
+    inverse = (vectors / values.sqrt()) @ vectors.T
+    return replace(basis, to=basis.to @ inverse, back=half @ basis.back)

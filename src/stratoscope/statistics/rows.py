@@ -1,0 +1,108 @@
+"""Where the rows of every layer are kept: in memory, or in files read chunk by chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+CHUNK = 2048
+"""Rows per chunk: float32 products over so few rows lose nothing once the chunks are summed in float64."""
+
+
+class LayerRows(Protocol):
+    """The same n rows seen by several layers, cut into chunks whose boundaries all layers share."""
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Rows in each chunk."""
+        ...
+
+    @property
+    def layers(self) -> int:
+        """Number of layers."""
+        ...
+
+    def eps(self, layer: int) -> float:
+        """Relative rounding of the arithmetic that made the layer's rows."""
+        ...
+
+    def chunk(self, layer: int, index: int) -> Tensor:
+        """One chunk of one layer's rows."""
+        ...
+
+
+@dataclass(frozen=True)
+class MemoryRows:
+    """Rows held as one matrix per layer."""
+
+    matrices: Sequence[Tensor]
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        n = len(self.matrices[0])
+        return [min(CHUNK, n - start) for start in range(0, n, CHUNK)]
+
+    @property
+    def layers(self) -> int:
+        return len(self.matrices)
+
+    def eps(self, layer: int) -> float:
+        return torch.finfo(self.matrices[layer].dtype).eps
+
+    def chunk(self, layer: int, index: int) -> Tensor:
+        return self.matrices[layer][index * CHUNK : (index + 1) * CHUNK]
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """Rows held in safetensors files: plain data, so that a worker anywhere can open them."""
+
+    sizes: tuple[int, ...]
+    files: tuple[tuple[tuple[str, str], ...], ...]
+    """For each layer, the (path, tensor name) of every chunk."""
+    precision: tuple[float, ...]
+    """Rounding of each layer."""
+
+    @property
+    def layers(self) -> int:
+        return len(self.files)
+
+    def eps(self, layer: int) -> float:
+        return self.precision[layer]
+
+    def chunk(self, layer: int, index: int) -> Tensor:
+        from safetensors import safe_open
+
+        path, name = self.files[layer][index]
+        with safe_open(Path(path), "pt") as f:
+            tensor: Tensor = f.get_tensor(name)
+        return tensor
+
+
+def count(rows: LayerRows) -> int:
+    """Number of rows."""
+    return sum(rows.sizes)
+
+
+def chunks(rows: LayerRows, layer: int) -> Iterator[Tensor]:
+    """Every chunk of one layer, in row order."""
+    return (rows.chunk(layer, k) for k in range(len(rows.sizes)))
+
+
+def gather(rows: LayerRows, layer: int, index: Tensor | None = None) -> Tensor:
+    """One layer's rows as a matrix: all of them, or those of an index in any order and with repeats."""
+    if index is None:
+        return torch.cat(list(chunks(rows, layer)))
+    order = torch.argsort(index, stable=True)
+    parts, start = [], 0
+    for k, size in enumerate(rows.sizes):
+        inside = index[order][(index[order] >= start) & (index[order] < start + size)] - start
+        if len(inside):
+            parts.append(rows.chunk(layer, k)[inside])
+        start += size
+    return torch.cat(parts)[torch.argsort(order)]
