@@ -1,1 +1,52 @@
-"""See how fine-tuning reshapes a Transformer, layer by layer."""
+"""See how fine-tuning reshapes a Transformer, layer by layer.
+
+>>> import stratoscope as ss
+>>> m = ss.compare(["path/base", "path/tuned"], data="reviews.jsonl", unit="cls", measures=["ckasim"])  # doctest: +SKIP
+>>> m["ckasim"].between("base", "tuned").plot()  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stratoscope.core.errors import StratoscopeError
+
+if TYPE_CHECKING:
+    from stratoscope.core.result import Comparison
+    from stratoscope.data.corpus import Corpus
+    from stratoscope.models.loading import ModelSpec
+
+__all__ = ["StratoscopeError", "compare", "load", "similarity"]
+
+
+def similarity(x: Any, y: Any, measure: str = "ckasim", *, seed: int = 0) -> float:
+    """Similarity of the rows of two arrays (n×p and n×q, numpy or torch) under one measure."""
+    from stratoscope.measures.similarity import similarity as run
+
+    return run(x, y, measure, seed=seed)
+
+
+def compare(
+    models: Sequence[str | ModelSpec],
+    *,
+    data: str | Corpus,
+    unit: str = "word",
+    measures: Sequence[str] = ("ckasim",),
+    out: str | Path | None = None,
+    **options: Any,
+) -> Comparison:
+    """Compare every layer of every model; further options are the fields of `stratoscope.studies.compare.Options`."""
+    from stratoscope.studies.compare import Options
+    from stratoscope.studies.compare import compare as run
+
+    chosen = (measures,) if isinstance(measures, str) else tuple(measures)
+    return run(models, data=data, out=out, options=Options(unit=unit, measures=chosen, **options))
+
+
+def load(folder: str | Path) -> Comparison:
+    """Read the result of an earlier comparison from its run folder; needs no model."""
+    from stratoscope.core.result import Comparison
+
+    return Comparison.load(folder)

@@ -53,7 +53,7 @@ def test_conllu_keeps_syntactic_words_and_tags(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "bad, words",
+    ("bad", "words"),
     [
         ("1\tonly\tthree", "expected 10 columns separated by tabs, got 3"),
         (token("x", "a"), r"expected a word, got: .*'x' is not a valid ID"),
@@ -128,6 +128,12 @@ def test_comments_as_wide_as_the_columns(tmp_path: Path) -> None:
 def test_document_marks_are_no_sentences(tmp_path: Path) -> None:
     path = write(tmp_path, "-DOCSTART- -X- O", "", "EU NNP B-ORG")
     assert words(path, "word pos ner") == ["EU"]
+
+
+def test_a_last_line_without_an_end_counts(tmp_path: Path) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text("a A\n\nb B", encoding="utf-8")
+    assert words(path, "word pos") == ["a", "b"]
 
 
 def test_only_words(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,7 +68,7 @@ def test_without_an_answer_only_the_cache_is_tried(
 
 
 @pytest.mark.parametrize(
-    "online, error, words",
+    ("online", "error", "words"),
     [
         (
             False,
@@ -106,7 +106,7 @@ def test_failures_are_one_sentence(monkeypatch: pytest.MonkeyPatch, online: bool
 
 
 @pytest.mark.parametrize("environment", [{"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:9"}])
-def test_a_dead_network_fails_fast(environment: dict[str, str], tmp_path: object) -> None:
+def test_a_dead_network_fails_fast(environment: dict[str, str], tmp_path: Path) -> None:
     """Offline mode, and a hub that refuses connections: the library alone would retry for 23 seconds and more."""
     code = (
         "import time, datasets, huggingface_hub\n"
@@ -116,7 +116,6 @@ def test_a_dead_network_fails_fast(environment: dict[str, str], tmp_path: object
         "try:\n    read_corpus('some/set')\n"
         "except StratoscopeError as e:\n    print(time.monotonic() - start, e)\n"
     )
-    started = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "HF_HOME": str(tmp_path), **environment},
@@ -126,7 +125,7 @@ def test_a_dead_network_fails_fast(environment: dict[str, str], tmp_path: object
         check=True,
     )
     seconds, sentence = done.stdout.split(" ", 1)
-    assert float(seconds) < 10 < 100 - (time.monotonic() - started)
+    assert float(seconds) < 10
     assert "--data 'some/set': expected a file or a reachable hub data set, got no such file and no answer" in sentence
 
 

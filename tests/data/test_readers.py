@@ -101,7 +101,7 @@ def test_a_missing_file_never_asks_the_hub(source: str, monkeypatch: pytest.Monk
         read_corpus(source)
 
 
-@pytest.mark.parametrize("name, got", [("a.docx", "'.docx'"), ("a", "'a'")])
+@pytest.mark.parametrize(("name", "got"), [("a.docx", "'.docx'"), ("a", "'a'")])
 def test_an_unknown_extension_lists_the_known(tmp_path: Path, name: str, got: str) -> None:
     with pytest.raises(
         StratoscopeError,
@@ -123,7 +123,7 @@ def test_empty_plain_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name, options, words",
+    ("name", "options", "words"),
     [
         ("a.txt", {"text": "x"}, r"is not a table .*: --text 'x' does not apply; leave it out"),
         ("a.conllu", {"label": "x"}, "is not a table .*: --label 'x' does not apply"),
@@ -137,4 +137,4 @@ def test_empty_plain_text(tmp_path: Path) -> None:
 def test_options_that_do_not_apply(tmp_path: Path, name: str | None, options: dict[str, str], words: str) -> None:
     source = "org/set" if name is None else write(tmp_path / name, '{"text": "a"}\n')
     with pytest.raises(StratoscopeError, match=words):
-        read_corpus(source, **options)  # type: ignore[arg-type]
+        read_corpus(source, **options)

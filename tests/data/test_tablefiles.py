@@ -78,7 +78,7 @@ def test_unnamed_columns_are_left_alone(tmp_path: Path) -> None:
     assert csv_table(write(tmp_path / "a.csv", ",text,\n0,a,\n")).columns == ("text",)
 
 
-@pytest.mark.parametrize("record, got", [("a", 1), ("a\tb\tc", 3)])
+@pytest.mark.parametrize(("record", "got"), [("a", 1), ("a\tb\tc", 3)])
 def test_ragged_rows_name_the_line(tmp_path: Path, record: str, got: int) -> None:
     text = f"text\tlabel\nx\t1\n{record}\n"
     with pytest.raises(
@@ -149,6 +149,6 @@ def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.delitem(sys.modules, "pyarrow.parquet", raising=False)
     with pytest.raises(
         StratoscopeError,
-        match=r"reading Parquet needs the package pyarrow, which is not installed; run: pip install 'stratoscope\[parquet",
+        match=r"reading Parquet needs the package pyarrow, which is not installed; run: pip install 'stratoscope\[",
     ):
         parquet_table(tmp_path / "a.parquet")

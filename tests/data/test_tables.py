@@ -22,7 +22,7 @@ def first(columns: str, **named: str) -> tuple[str, str | None, str | None]:
     return s.text, s.pair, s.label
 
 
-@pytest.mark.parametrize("a, b", PAIRS)
+@pytest.mark.parametrize(("a", "b"), PAIRS)
 def test_every_well_known_pair_is_found(a: str, b: str) -> None:
     (s,) = to_corpus(table({"index": "9", b.upper(): "second", a.title(): "first"}), "t").sentences
     assert (s.text, s.pair) == ("first", "second")
@@ -39,7 +39,7 @@ def test_every_well_known_label_is_found(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "columns, named, expected",
+    ("columns", "named", "expected"),
     [
         ("index question sentence label", {}, ("question", "sentence", "label")),
         ("question title answer passage", {}, ("question", "passage", "answer")),
@@ -76,7 +76,7 @@ def test_several_texts_are_ambiguous() -> None:
 
 def test_several_labels_are_ambiguous() -> None:
     with pytest.raises(
-        StratoscopeError, match="one label column, got several candidates: 'rating', 'stars'; .*--label"
+        StratoscopeError, match=r"one label column, got several candidates: 'rating', 'stars'; .*--label"
     ):
         first("text stars rating")
 
@@ -84,7 +84,7 @@ def test_several_labels_are_ambiguous() -> None:
 def test_no_well_known_text() -> None:
     with pytest.raises(
         StratoscopeError,
-        match="well-known name such as 'text', 'sentence', .*got the columns: 'a', 'b'; name .*--text$",
+        match=r"well-known name such as 'text', 'sentence', .*got the columns: 'a', 'b'; name .*--text$",
     ):
         first("a b")
 
@@ -107,7 +107,7 @@ def test_one_column_cannot_have_two_roles() -> None:
 
 
 @pytest.mark.parametrize(
-    "value, words",
+    ("value", "words"),
     [
         (None, r"nothing \(null\)"),
         (3, "the number 3"),
@@ -140,7 +140,7 @@ def test_a_second_text_that_is_no_text() -> None:
 def test_a_column_of_written_numbers_is_no_text() -> None:
     rows = table({"text": " ", "y": "0"}, {"text": "a", "y": "1"}, {"text": "b", "y": "-2.5e3"})
     with pytest.raises(
-        StratoscopeError, match="row 1, column 'y': expected text, got the number 0 and numbers only.*--text"
+        StratoscopeError, match=r"row 1, column 'y': expected text, got the number 0 and numbers only.*--text"
     ):
         to_corpus(rows, "t", text="y")
     with pytest.raises(StratoscopeError, match="row 2, column 'y': expected text, got the number 1"):
@@ -166,7 +166,7 @@ def test_a_named_label_must_be_a_label_and_a_guessed_one_is_dropped() -> None:
     rows = table({"text": "a", "labels": 1}, {"text": "b", "labels": [1, 2]})
     assert [s.label for s in to_corpus(rows, "t").sentences] == [None, None]
     with pytest.raises(
-        StratoscopeError, match="row 2, column 'labels': expected a label, got a list of 2; name .* with --label"
+        StratoscopeError, match=r"row 2, column 'labels': expected a label, got a list of 2; name .* with --label"
     ):
         to_corpus(rows, "t", label="labels")
 
@@ -185,7 +185,7 @@ def test_blank_rows_are_skipped_counted_and_keep_positions() -> None:
 
 def test_only_blank_rows() -> None:
     with pytest.raises(
-        StratoscopeError, match="t: expected text in 'text', got only blanks in 2 rows: no usable text; .*--text .*'n'"
+        StratoscopeError, match=r"t: no usable text: expected it in 'text', got only blanks \(2 rows\); .*--text .*'n'"
     ):
         to_corpus(table({"text": "", "n": 1}, {"text": "\t", "n": 2}), "t")
 

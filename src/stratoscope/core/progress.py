@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 
 class Progress(Protocol):
     """Somewhere to show how far a long step is."""
 
-    def step(self, label: str, total: int) -> _Step:
+    def step(self, label: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
         """Open a step of `total` units; the context yields `advance(n)`."""
         ...
 
     def note(self, message: str) -> None:
         """Tell the user one fact worth knowing."""
         ...
-
-
-class _Step(Protocol):
-    def __enter__(self) -> Callable[[int], None]: ...
-
-    def __exit__(self, *exc: object) -> bool | None: ...
 
 
 class Silent:

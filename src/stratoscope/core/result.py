@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,8 @@ ARRAYS = "arrays.safetensors"
 FORMAT = 1
 
 
-class Layer(NamedTuple):
+@dataclass(frozen=True)
+class Layer:
     """One layer of one model; layer 0 is the output of the embeddings, layer k that of block k."""
 
     model: str
@@ -80,7 +81,11 @@ class Matrix:
 
     def at(self, row: tuple[str, int], column: tuple[str, int]) -> float:
         """One score, by (model, layer) of the row and of the column."""
-        return float(self.values[self._position(self.rows, row), self._position(self.columns, column)])
+        return float(self.values[self.position(*row), self._position(self.columns, column)])
+
+    def position(self, model: str, layer: int) -> int:
+        """Row of a model's layer."""
+        return self._position(self.rows, (model, layer))
 
     def to_frame(self) -> pd.DataFrame:
         """The values with `model:layer` labels on both axes."""
@@ -166,7 +171,7 @@ class Comparison(Mapping[str, Matrix]):
         position = {layer: k for k, layer in enumerate(axes)}
         plain = {
             "format": FORMAT,
-            "axes": [list(layer) for layer in axes],
+            "axes": [[layer.model, layer.index] for layer in axes],
             "matrices": [
                 {
                     "measure": m.measure,
@@ -197,7 +202,9 @@ class Comparison(Mapping[str, Matrix]):
         try:
             plain = json.loads(path.read_text(encoding="utf-8"))
             if plain["format"] != FORMAT:
-                raise StratoscopeError(f"{path} has format {plain['format']}, this version reads {FORMAT}; run it again")
+                raise StratoscopeError(
+                    f"{path} has format {plain['format']}, this version reads {FORMAT}; run it again"
+                )
             axes = [Layer(*layer) for layer in plain["axes"]]
             matrices = tuple(
                 Matrix(
@@ -210,7 +217,9 @@ class Comparison(Mapping[str, Matrix]):
             )
             arrays_sha = plain["arrays_sha256"]
             if not (folder / ARRAYS).is_file() or file_sha256(folder / ARRAYS) != arrays_sha:
-                raise StratoscopeError(f"{folder / ARRAYS} is missing or damaged; run the same command again to mend it")
+                raise StratoscopeError(
+                    f"{folder / ARRAYS} is missing or damaged; run the same command again to mend it"
+                )
             return cls(
                 matrices,
                 tuple(ModelInfo(**m) for m in plain["models"]),

@@ -187,9 +187,9 @@ _CLEAR = 0.5
 
 def reviews_from_source(package: Path, folder: Path) -> None:
     """Turn the rated movie-review snippets (id, mean rating, text) into rows with `text` and `label`."""
-    with tarfile.open(package) as outer:
+    with tarfile.open(package, "r:gz") as outer:
         nested = io.BytesIO(_member(outer, _NESTED))
-    with tarfile.open(fileobj=nested) as inner:
+    with tarfile.open(fileobj=nested, mode="r:gz") as inner:
         snippets = _member(inner, _SNIPPETS).decode("utf-8")
     with (folder / REVIEWS_FILE).open("w", encoding="utf-8", newline="\n") as f:
         for line in snippets.replace("\r\n", "\n").split("\n"):

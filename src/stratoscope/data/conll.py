@@ -16,7 +16,7 @@ from stratoscope.data.textfile import numbered_lines
 
 _CONLLU_COLUMNS = 10
 _CONLLU_FIELDS = ("id", "form", "lemma", "upos", "xpos")
-_KEY_VALUE_COMMENT = re.compile(r"#+\s*\S+(\s+\S+)?\s+=(\s|$)")
+_KEY_VALUE_COMMENT = re.compile(r"#+\s*[^\W\d_]\S*(\s+\S+)?\s+=(\s|$)")
 _DOCUMENT_MARK = "-DOCSTART-"
 
 

@@ -90,7 +90,7 @@ def to_corpus(
             positions.append(k)
     if not sentences:
         raise StratoscopeError(
-            f"{table.source}: expected text in {_list(roles.texts)}, got only blanks in {len(rows)} rows: no usable text; "
+            f"{table.source}: no usable text: expected it in {_list(roles.texts)}, got only blanks ({len(rows)} rows); "
             f"name another column with --text (columns: {_list(table.columns)})"
         )
     _refuse_numbers(table, roles, sentences, positions)

@@ -19,7 +19,7 @@ from stratoscope.core.errors import StratoscopeError
 Item = TypeVar("Item")
 Out = TypeVar("Out")
 
-ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 
 class Engine(Protocol):

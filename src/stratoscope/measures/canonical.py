@@ -10,7 +10,7 @@ from stratoscope.measures.pair import Pair, singular_values
 
 
 def _svsim(pair: Pair, top: float) -> Scores:
-    """Mean singular value of Uxᵀ Uy, each layer cut to 99 % of its variance (Raghu et al. 2017; Wu et al. 2020, A.3)."""
+    """Mean singular value of Uxᵀ Uy, both cut to 99 % of the variance (Raghu et al. 2017; Wu et al. 2020, A.3)."""
     return Scores.symmetric(best_mean(pair.correlations, top))
 
 
@@ -18,9 +18,7 @@ def _pwsim(pair: Pair, top: float) -> Scores:
     """Σ α ρ / Σ α with α = Σ_neurons |Hxᵀ X|, Hx = X' u (Morcos et al. 2018; Wu et al. 2020, A.3)."""
     u, _, v = pair.canonical
     rho = pair.correlations
-    return Scores(
-        _weighted(u, pair.x_back[: len(u)], rho, top), _weighted(v, pair.y_back[: len(v)], rho, top)
-    )
+    return Scores(_weighted(u, pair.x_back[: len(u)], rho, top), _weighted(v, pair.y_back[: len(v)], rho, top))
 
 
 def _weighted(vectors: Tensor, back: Tensor, rho: Tensor, top: float) -> float:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from stratoscope.measures.measure import ORTHOGONAL, Item, Measure, RowWork, Sums
-from stratoscope.statistics.rows import LayerRows, chunks, count, gather
+from stratoscope.statistics.rows import LayerRows, count, gather
 
 FRACTION = 0.5
 """Bandwidth of the RBF kernel as a fraction of the median distance (Kornblith et al. 2019, §5)."""

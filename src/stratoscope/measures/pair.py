@@ -102,7 +102,7 @@ class Pair:
 
 
 def singular_values(m: Tensor) -> Tensor:
-    """Singular values from the float64 eigenvalues of m mᵀ, largest first: half the time of an SVD, the same to 1e-8."""
+    """Singular values from the float64 eigenvalues of m mᵀ, largest first: half an SVD's time, the same to 1e-8."""
     a = m if m.shape[0] <= m.shape[1] else m.T
     values = scipy.linalg.eigh(gram(a).numpy(), eigvals_only=True, driver="evd", check_finite=False)
     return torch.from_numpy(np.sqrt(np.clip(values[::-1], 0, None)).copy())

@@ -24,7 +24,8 @@ def _mixedsim(pair: Pair, top: float) -> Scores:
 
 def _linreg(pair: Pair, top: float) -> Scores:
     """R² = ‖Qxᵀ Y‖²_F / ‖Y‖²_F, regressing all of y on x (Kornblith et al. 2019, eq. 7)."""
-    assert pair.x.variance is not None and pair.y.variance is not None
+    assert pair.x.variance is not None
+    assert pair.y.variance is not None
     share = pair.product.square()
     return Scores(
         float((share.sum(0) @ pair.y.variance) / pair.y.variance.sum()),

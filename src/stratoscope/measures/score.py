@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -23,7 +23,7 @@ from stratoscope.measures.measure import Item, Sums
 from stratoscope.measures.pair import Pair
 from stratoscope.measures.table import Request, parse
 from stratoscope.statistics.cross import Pairing, cross_moments
-from stratoscope.statistics.layer import LayerBasis, fit_basis
+from stratoscope.statistics.layer import LayerBasis, deviations, fit_basis, layer_moments
 from stratoscope.statistics.rows import LayerRows, MemoryRows, StoredRows, count
 
 Tensors = Mapping[str, Tensor]
@@ -44,23 +44,37 @@ class Scored:
 class Setting:
     """Where and how scores are computed."""
 
-    engine: Engine = InProcess()
+    engine: Engine = field(default_factory=InProcess)
     folder: RunFolder | None = None
     key: str = ""
     """Digest of what made the rows; names the parts."""
     memory: float = 4e9
     """Bytes the cross-products held at once may take, over all workers."""
     seed: int = 0
-    progress: Progress = Silent()
+    progress: Progress = field(default_factory=Silent)
 
 
-def score_layers(rows: LayerRows, wanted: Sequence[Request], setting: Setting = Setting()) -> dict[str, Scored]:
-    """Scores of every pair of layers, by the request's name."""
+@dataclass(frozen=True)
+class Scoring:
+    """Scores by the request's name, and how many neurons of each layer do not vary over the rows."""
+
+    scored: Mapping[str, Scored]
+    constant: tuple[int, ...]
+
+
+def score_layers(rows: LayerRows, wanted: Sequence[Request], setting: Setting | None = None) -> Scoring:
+    """Scores of every pair of layers; NaN where one of the layers does not vary at all."""
+    setting = setting or Setting()
     pairwise = [r for r in wanted if r.measure.compare]
     scored = _score_pairs(rows, pairwise, setting) if pairwise else {}
     for request in (r for r in wanted if r.measure.rows):
         scored[request.name] = _score_rows(rows, request, setting)
-    return {r.name: scored[r.name] for r in wanted}
+    sds = [deviations(layer_moments(rows, k, full=False), rows.eps(k))[0] for k in range(rows.layers)]
+    absent = torch.tensor([not bool(sd.any()) for sd in sds])
+    for found in scored.values():
+        found.values[absent] = math.nan
+        found.values[:, absent] = math.nan
+    return Scoring({r.name: scored[r.name] for r in wanted}, tuple(int((sd == 0).sum()) for sd in sds))
 
 
 # --- measures of covariances ---------------------------------------------------------------------------------------
@@ -70,41 +84,51 @@ def _score_pairs(rows: LayerRows, wanted: Sequence[Request], setting: Setting) -
     n, layers = count(rows), range(rows.layers)
     width = max(rows.chunk(k, 0).shape[1] for k in layers)
     whiten = n <= width or any(r.measure.whitens for r in wanted)
-    key = digest([setting.key, whiten])
-    items = [
-        {"rows": rows, "layer": k, "whiten": whiten, "into": _part_path(setting, f"{key}/coordinates-{k:04d}")} for k in layers
-    ]
-    prepared = _run(_prepare, items, [f"{key}/basis-{k:04d}.safetensors" for k in layers], setting, "preparing layers")
-    coordinates = _coordinates(rows, prepared, items)
+    into = None if setting.folder is None else f"coordinates-{digest([setting.key, whiten])}"
+    root = "" if setting.folder is None else str(setting.folder.part("").resolve())
+    items = [{"rows": rows, "layer": k, "whiten": whiten, "root": root, "into": into} for k in layers]
+    prepared = run_parts(_prepare, items, "basis", setting, "preparing layers", beside=_coordinate_files)
+    coordinates = _coordinates(prepared, items)
     names = sorted((r.name for r in wanted), key=lambda name: not name.startswith("pwsim"))  # svsim reads pwsim's ρ
     bases = [{k: v for k, v in t.items() if k != "to" and not k.startswith("rows.")} for t in prepared]
     tiles = _tiles(rows.layers, _side(rows.layers, width, setting))
-    work = [{"rows": coordinates, "bases": {k: bases[k] for p in t for k in p}, "pairs": t, "measures": names} for t in tiles]
-    files = [f"{key}/{digest([names, t])}.safetensors" for t in tiles]
-    done = _run(_score_tile, work, files, setting, "comparing layers", weights=[len(t) for t in tiles])
+    work = [
+        {"rows": coordinates, "bases": {k: bases[k] for p in t for k in p}, "pairs": t, "measures": names}
+        for t in tiles
+    ]
+    done = run_parts(_score_tile, work, "tile", setting, "comparing layers", weights=[len(t) for t in tiles])
     return {r.name: _assemble(r, done, tiles, rows.layers) for r in wanted}
 
 
 def _prepare(item: Item) -> Tensors:
     """Fit one layer's basis and express its rows in it, in files beside the basis or in memory."""
-    rows, layer, into = item["rows"], item["layer"], item["into"]
+    rows, layer = item["rows"], item["layer"]
     basis = fit_basis(rows, layer, whiten=item["whiten"])
     out = basis.to_tensors()
+    files = _coordinate_files(item)
     for k in range(len(rows.sizes)):
         w = basis.transform(rows.chunk(layer, k))
-        if into is None:
-            out[f"rows.{k:05d}"] = w
+        if files:
+            path = Path(item["root"], files[k])
+            path.parent.mkdir(parents=True, exist_ok=True)
+            save_file({"rows": w}, path)
         else:
-            save_file({"rows": w}, f"{into}-{k:05d}.safetensors")
+            out[f"rows.{k:05d}"] = w
     return out
 
 
-def _coordinates(rows: LayerRows, prepared: Sequence[Tensors], items: Sequence[Item]) -> LayerRows:
+def _coordinate_files(item: Item) -> list[str]:
+    """Parts that hold a layer's coordinates, chunk by chunk; none when they stay in memory."""
+    if item["into"] is None:
+        return []
+    return [f"{item['into']}/{item['layer']:04d}-{k:05d}.safetensors" for k in range(len(item["rows"].sizes))]
+
+
+def _coordinates(prepared: Sequence[Tensors], items: Sequence[Item]) -> LayerRows:
+    rows: LayerRows = items[0]["rows"]
     if items[0]["into"] is None:
         return MemoryRows([torch.cat([t[f"rows.{k:05d}"] for k in range(len(rows.sizes))]) for t in prepared])
-    files = tuple(
-        tuple((f"{item['into']}-{k:05d}.safetensors", "rows") for k in range(len(rows.sizes))) for item in items
-    )
+    files = tuple(tuple((str(Path(i["root"], name)), "rows") for name in _coordinate_files(i)) for i in items)
     return StoredRows(tuple(rows.sizes), files, tuple(rows.eps(k) for k in range(rows.layers)))
 
 
@@ -178,11 +202,9 @@ def _stack(of: Mapping[Pairing, Tensor], layers: int) -> Tensor:
 def _score_rows(rows: LayerRows, request: Request, setting: Setting) -> Scored:
     work = request.measure.rows
     assert work is not None
-    key = digest([setting.key, request.name, setting.seed])
     items = [{"rows": rows, "measure": request.name, "item": item} for item in work.plan(rows, setting.seed)]
-    files = [f"{key}/{k:05d}.safetensors" for k in range(len(items))]
     total: dict[str, Tensor] = {}
-    for part in _run(_row_work, items, files, setting, f"{request.name}"):
+    for part in run_parts(_row_work, items, request.name, setting, request.name):
         for name, value in part.items():
             total[name] = total[name] + value if name in total else value
     return Scored(work.finish(total), {})
@@ -197,45 +219,42 @@ def _row_work(item: Item) -> Sums:
 # --- running steps, keeping what is finished --------------------------------------------------------------------------
 
 
-def _run(
+def run_parts(
     work: Callable[[Item], Tensors],
     items: Sequence[Item],
-    files: Sequence[str],
+    name: str,
     setting: Setting,
     label: str,
+    *,
     weights: Sequence[int] | None = None,
+    beside: Callable[[Item], list[str]] = lambda item: [],
 ) -> list[Tensors]:
-    """Results of all items in order; those whose part is finished are read instead of computed."""
+    """Results of all items in order; with a run folder, finished ones are read instead of computed.
+
+    A part's file is named after `name`, the rows' key and the item's plain content, so that nothing stale is read;
+    `beside` names further parts the work itself writes, without which an item is not finished.
+    """
     weights = weights or [1] * len(items)
     folder = setting.folder
+    files = [f"{name}-{digest([setting.key, _content(item)])}.safetensors" for item in items]
     results: dict[int, Tensors] = {}
     with setting.progress.step(label, sum(weights)) as advance:
-        for k, name in enumerate(files):
-            if folder is not None and folder.has(name):
-                results[k] = load_file(folder.part(name))
+        for k, file in enumerate(files):
+            if folder is not None and all(folder.has(f) for f in (file, *beside(items[k]))):
+                results[k] = load_file(folder.part(file))
                 advance(weights[k])
         todo = [k for k in range(len(items)) if k not in results]
         for position, result in setting.engine.map(work, [items[k] for k in todo]):
             k = todo[position]
             if folder is not None:
-                folder.save(files[k], lambda path, result=result: save_file(_contiguous(result), path))  # type: ignore[misc]
+                for other in beside(items[k]):
+                    folder.seal(other)
+                folder.save(files[k], partial(save_file, {n: t.contiguous() for n, t in result.items()}))
             results[k] = result
             advance(weights[k])
     return [results[k] for k in range(len(items))]
 
 
-def _contiguous(tensors: Tensors) -> dict[str, Tensor]:
-    return {k: v.contiguous() for k, v in tensors.items()}
-
-
-def _part_path(setting: Setting, name: str) -> str | None:
-    if setting.folder is None:
-        return None
-    path = setting.folder.part(name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return str(Path(path).resolve())
-
-
-def plain(scored: Scored) -> Any:
-    """Values as a numpy array."""
-    return scored.values.numpy()
+def _content(item: Item) -> Item:
+    """What tells one item from another; rows and bases are told apart by the key."""
+    return {k: v for k, v in item.items() if k not in ("rows", "bases", "sentence", "root")}

@@ -105,7 +105,9 @@ def _fits(measure: Measure, n: int, width: int) -> bool:
 
 def _why_left_out(measure: Measure, n: int, width: int) -> str:
     if measure.quadratic and n > QUADRATIC_ROWS:
-        return f"{measure.name} left out of 'all': its cost grows with the square of {n} rows; name it to have it anyway"
+        return (
+            f"{measure.name} left out of 'all': its cost grows with the square of {n} rows; name it to have it anyway"
+        )
     return f"{measure.name} left out of 'all': it is 1 for any two layers with {n} rows for {width} neurons"
 
 

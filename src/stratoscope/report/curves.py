@@ -11,7 +11,7 @@ from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.result import Comparison, Values
 from stratoscope.report.axes import color_range, shorten
 from stratoscope.report.render import MARKERS, MUTED, PALETTE, Picture, style
-from stratoscope.report.series import numbers, same_layer_interval
+from stratoscope.report.series import in_order, numbers, same_layer_interval
 
 COLUMNS = 3
 """Panels side by side before a new row begins."""
@@ -20,7 +20,7 @@ Interval = tuple[Values, Values]
 
 def localization(comparison: Comparison) -> Figure:
     """Draw every model's localization score over its layers; a constant layer leaves a gap."""
-    scores = comparison.findings.get("localization")
+    scores = in_order(comparison.findings.get("localization", {}), [m.name for m in comparison.models])
     if not scores:
         raise StratoscopeError(
             "this result has no localization scores; compare again with both neuronsim and svsim among the measures"
@@ -37,7 +37,7 @@ def localization(comparison: Comparison) -> Figure:
 
 def drift(comparison: Comparison) -> Figure:
     """Draw the similarity of equal layers of two models, one panel a measure, with intervals where there are any."""
-    found = {m: pairs for m, pairs in comparison.findings.get("drift", {}).items() if pairs}
+    found = in_order(comparison.findings.get("drift", {}), comparison)
     if not found:
         raise StratoscopeError("this result has no drift curves; compare at least two models with equally many layers")
     columns = min(len(found), COLUMNS)

@@ -16,6 +16,7 @@ import numpy as np
 from stratoscope.core.result import Comparison, Layer, Matrix, Values
 from stratoscope.report.axes import color_range, printable
 from stratoscope.report.references import to_cite
+from stratoscope.report.series import in_order
 from stratoscope.report.words import headline, observations
 
 
@@ -88,7 +89,8 @@ def _payload(comparison: Comparison, descriptions: Mapping[str, str]) -> dict[st
             **{k: _rounded(getattr(m, k)) for k in ("values", "low", "high")},
         }
 
-    drift = comparison.findings.get("drift", {})
+    drift = in_order(comparison.findings.get("drift", {}), comparison)
+    localization = in_order(comparison.findings.get("localization", {}), names)
     return {
         "models": [printable(name) for name in names],
         "matrices": [matrix(m) for m in comparison.matrices],
@@ -98,10 +100,7 @@ def _payload(comparison: Comparison, descriptions: Mapping[str, str]) -> dict[st
             ]
             for measure, pairs in drift.items()
         },
-        "localization": [
-            {"model": place[name], "values": series}
-            for name, series in comparison.findings.get("localization", {}).items()
-        ],
+        "localization": [{"model": place[name], "values": series} for name, series in localization.items()],
     }
 
 
@@ -153,12 +152,11 @@ def _blocks(comparison: Comparison) -> str:
     """One table a measure; the script shows the chosen one."""
     head = ("Model", "Contrast", "Within", "Between", "Second block")
     tables = []
-    for measure, found in comparison.findings.get("blocks", {}).items():
+    names = [m.name for m in comparison.models]
+    for measure, found in in_order(comparison.findings.get("blocks", {}), comparison).items():
         rows = [
             (name, *(f"{b[k]:.3f}" for k in ("contrast", "within", "between")), f"from {b['start']}")
-            if b
-            else (name, *"––––")
-            for name, b in found.items()
+            for name, b in in_order(found, names).items()
         ]
         tables.append(f'<div data-measure="{escape(measure)}">{_table(head, rows, numbers=4)}</div>')
     return "".join(tables) or "<p>Not computed in this result.</p>"
@@ -174,12 +172,12 @@ def _facts(facts: Mapping[str, Any]) -> str:
     """A definition list of plain data; a mapping inside becomes a list of `key: value`."""
     if not facts:
         return "<p>Nothing recorded.</p>"
-    return f"<dl>{''.join(f'<dt>{_html(k)}</dt><dd>{_fact(v)}</dd>' for k, v in facts.items())}</dl>"
+    return f"<dl>{''.join(f'<dt>{_html(k)}</dt><dd>{_fact(v)}</dd>' for k, v in sorted(facts.items()))}</dl>"
 
 
 def _fact(value: Any) -> str:
     if isinstance(value, Mapping):
-        items = "".join(f"<li>{_html(k)}: {_fact(v)}</li>" for k, v in value.items())
+        items = "".join(f"<li>{_html(k)}: {_fact(v)}</li>" for k, v in sorted(value.items()))
         return f"<ul>{items}</ul>" if items else "none"
     if isinstance(value, (list, tuple)):
         return ", ".join(map(_fact, value)) or "none"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from stratoscope.core.result import Layer, Matrix, Values
+
+T = TypeVar("T")
 
 
 class Halves(NamedTuple):
@@ -18,6 +20,11 @@ class Halves(NamedTuple):
     lower: str
     """The layers of the lower half, as `1-6`."""
     upper: str
+
+
+def in_order(found: Mapping[str, T], names: Iterable[str]) -> dict[str, T]:
+    """What was found, in the order of the result's own models or measures: saving a result sorts its keys."""
+    return {name: found[name] for name in names if found.get(name)}
 
 
 def numbers(series: Sequence[float | None]) -> Values:

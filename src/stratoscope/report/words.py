@@ -14,6 +14,7 @@ from stratoscope.report.series import (
     Halves,
     drop_start,
     halves,
+    in_order,
     mean,
     numbers,
     same_layer_interval,
@@ -48,7 +49,7 @@ def observations(comparison: Comparison) -> list[str]:
 
 def headline(comparison: Comparison) -> Matrix:
     """The measure the words are about: ckasim, which both papers show, or else the first."""
-    return comparison["ckasim"] if "ckasim" in comparison else comparison.matrices[0]
+    return comparison["ckasim"] if "ckasim" in tuple(comparison) else comparison.matrices[0]
 
 
 def _scope(comparison: Comparison) -> Iterator[str]:
@@ -78,7 +79,7 @@ def _scope(comparison: Comparison) -> Iterator[str]:
 
 
 def _drift(comparison: Comparison) -> Iterator[str]:
-    drift = comparison.findings.get("drift", {})
+    drift = in_order(comparison.findings.get("drift", {}), comparison)
     info = {m.name: m for m in comparison.models}
     matrix = headline(comparison)
     for pair in drift.get(matrix.measure, ()):
@@ -148,7 +149,8 @@ def _top_changes_more(names: str, split: Halves, elsewhere: Mapping[str, Halves]
 
 def _blocks(comparison: Comparison) -> Iterator[str]:
     matrix = headline(comparison)
-    found = {n: b for n, b in comparison.findings.get("blocks", {}).get(matrix.measure, {}).items() if b}
+    names = [m.name for m in comparison.models]
+    found = in_order(comparison.findings.get("blocks", {}).get(matrix.measure, {}), names)
     if not found:
         return
     own = [
@@ -205,7 +207,8 @@ def _across(comparison: Comparison) -> Iterator[str]:
 
 
 def _localization(comparison: Comparison) -> Iterator[str]:
-    scores = {name: numbers(series) for name, series in comparison.findings.get("localization", {}).items()}
+    listed = in_order(comparison.findings.get("localization", {}), [m.name for m in comparison.models])
+    scores = {name: numbers(series) for name, series in listed.items()}
     for name, series in scores.items():
         layers = np.flatnonzero(~np.isnan(series))
         if len(layers) < 3:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
 from stratoscope.statistics.layer import LayerBasis
@@ -46,9 +45,7 @@ class CrossMoments:
         )
 
 
-def cross_moments(
-    coordinates: LayerRows, bases: Mapping[int, LayerBasis], pairs: tuple[Pairing, ...]
-) -> CrossMoments:
+def cross_moments(coordinates: LayerRows, bases: Mapping[int, LayerBasis], pairs: tuple[Pairing, ...]) -> CrossMoments:
     """Stream the coordinates of the layers in `pairs` once and add up their products."""
     moments = CrossMoments(pairs)
     layers = sorted({k for pair in pairs for k in pair})

@@ -137,7 +137,11 @@ class LayerBasis:
 
     def to_tensors(self) -> dict[str, Tensor]:
         """Plain named tensors, for a file or another process."""
-        named = {"mean": self.mean, "sd": self.sd, "scalars": torch.tensor([self.n, self.spread, self.norms], dtype=torch.float64)}
+        named = {
+            "mean": self.mean,
+            "sd": self.sd,
+            "scalars": torch.tensor([self.n, self.spread, self.norms], dtype=torch.float64),
+        }
         optional = {"variance": self.variance, "to": self.to, "back": self.back}
         return named | {k: v for k, v in optional.items() if v is not None}
 
@@ -166,6 +170,13 @@ def layer_moments(rows: LayerRows, layer: int, *, full: bool = True) -> LayerMom
     return moments
 
 
+def deviations(moments: LayerMoments, eps: float) -> tuple[Tensor, Tensor]:
+    """Standard deviation of each neuron, 0 where only rounding moves it, and what rounding amounts to."""
+    rounding = ROUNDING * eps * (moments.variance + moments.mean.square()).sqrt()
+    sd = moments.variance.sqrt()
+    return torch.where(sd > rounding, sd, 0.0), rounding
+
+
 def fit_basis(rows: LayerRows, layer: int, *, whiten: bool) -> LayerBasis:
     """Fit the basis one layer's rows are compared in.
 
@@ -175,9 +186,7 @@ def fit_basis(rows: LayerRows, layer: int, *, whiten: bool) -> LayerBasis:
     first = rows.chunk(layer, 0)
     dual = count(rows) <= first.shape[1]
     moments = layer_moments(rows, layer, full=not dual)
-    rounding = ROUNDING * rows.eps(layer) * (moments.variance + moments.mean.square()).sqrt()
-    sd = moments.variance.sqrt()
-    sd = torch.where(sd > rounding, sd, 0.0)
+    sd, rounding = deviations(moments, rows.eps(layer))
     centred = gather(rows, layer).double() - moments.mean if dual else None
     own = moments.covariance if centred is None else gram(centred) / len(centred)
     norms = sum(float((c.double() - moments.mean).square().sum(1).square().sum()) for c in chunks(rows, layer))
@@ -196,7 +205,7 @@ def fit_basis(rows: LayerRows, layer: int, *, whiten: bool) -> LayerBasis:
 
 
 def _principal(own: Tensor, centred: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Variances, largest first, and principal axes from the covariance or, given centred rows, their n×n Gram matrix."""
+    """Variances, largest first, and axes from the covariance or, given centred rows, from their n×n Gram matrix."""
     values, vectors = scipy.linalg.eigh(own.numpy(), driver="evd", check_finite=False)
     variance = torch.from_numpy(np.ascontiguousarray(values[::-1]))
     vectors = torch.from_numpy(np.ascontiguousarray(vectors[:, ::-1]))
@@ -209,7 +218,8 @@ def _principal(own: Tensor, centred: Tensor | None) -> tuple[Tensor, Tensor]:
 
 def _sharpen(basis: LayerBasis, rows: LayerRows, layer: int) -> LayerBasis:
     """Whiten the whitened rows once more, as CholeskyQR2 does: squares the condition number's reach."""
-    assert basis.to is not None and basis.back is not None
+    assert basis.to is not None
+    assert basis.back is not None
     scatter = torch.zeros(basis.rank, basis.rank, dtype=torch.float64)
     for chunk in chunks(rows, layer):
         scatter += gram(((chunk.double() - basis.mean) @ basis.to).T)

@@ -41,6 +41,8 @@ class MemoryRows:
     """Rows held as one matrix per layer."""
 
     matrices: Sequence[Tensor]
+    precision: Sequence[float] | None = None
+    """Rounding of each layer, where it is coarser than the matrices' own."""
 
     @property
     def sizes(self) -> Sequence[int]:
@@ -52,7 +54,7 @@ class MemoryRows:
         return len(self.matrices)
 
     def eps(self, layer: int) -> float:
-        return torch.finfo(self.matrices[layer].dtype).eps
+        return self.precision[layer] if self.precision else torch.finfo(self.matrices[layer].dtype).eps
 
     def chunk(self, layer: int, index: int) -> Tensor:
         return self.matrices[layer][index * CHUNK : (index + 1) * CHUNK]

@@ -1,0 +1,180 @@
+"""The `stratoscope` command. Heavy imports live inside commands, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+# Before torch is imported anywhere: idle BLAS threads sleep instead of spinning on a busy machine.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+app = typer.Typer(
+    name="stratoscope",
+    help="See how fine-tuning reshapes a Transformer, layer by layer.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Models = Annotated[list[str], typer.Argument(help="Checkpoint folders, .gguf files or hub ids.", metavar="MODEL...")]
+Data = Annotated[
+    str, typer.Option("--data", help="Text file, JSONL, CSV, TSV, Parquet, CoNLL-U, column file or hub data set.")
+]
+Out = Annotated[Path, typer.Option("--out", help="Run folder for the result, figures and page.")]
+
+
+@app.command()
+def compare(
+    models: Models,
+    data: Data,
+    out: Out,
+    measure: Annotated[
+        list[str], typer.Option("--measure", "-m", help="Measure, measure@fraction, or 'all'; may be repeated.")
+    ] = ["ckasim"],  # noqa: B006
+    unit: Annotated[str, typer.Option(help="word, cls, mean or token.")] = "word",
+    subword: Annotated[str, typer.Option(help="Sub-word that stands for a word: last, first or mean.")] = "last",
+    layers: Annotated[str | None, typer.Option(help="Only these layers, e.g. '0,3-6'; 0 = embeddings.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Use so many sentences, drawn with the seed.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
+    bootstrap: Annotated[int, typer.Option(help="Bootstrap replicates over sentences for 95 % intervals.")] = 0,
+    random_init: Annotated[
+        bool, typer.Option("--random-init", help="Add a control: the first model with fresh weights.")
+    ] = False,
+    text: Annotated[str | None, typer.Option(help="Column that holds the text.")] = None,
+    pair: Annotated[str | None, typer.Option(help="Column that holds the second text.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column that holds the label.")] = None,
+    columns: Annotated[str | None, typer.Option(help="Names of a column file's columns, e.g. 'word pos chunk'.")] = None,
+    split: Annotated[str | None, typer.Option(help="Split of a hub data set.")] = None,
+    revision: Annotated[str | None, typer.Option(help="Revision of the models on the hub.")] = None,
+    name: Annotated[list[str], typer.Option(help="Label for a model, in order; may be repeated.")] = [],  # noqa: B006
+    dtype: Annotated[str, typer.Option(help="float32, float16, bfloat16 or auto.")] = "float32",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    memory: Annotated[str | None, typer.Option(help="Memory to work in, e.g. 4GB; half the machine's.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes for the comparison; one per core.")] = None,
+    batch_tokens: Annotated[int | None, typer.Option(help="Most tokens a model reads at once.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep activations in the run folder for later.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another result in the folder.")] = False,
+    allow_pickle: Annotated[bool, typer.Option("--allow-pickle", help="Load pickle weights, which may run code.")] = False,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run Python code that comes with a model.")
+    ] = False,
+) -> None:
+    """Compare every layer of every model under every measure asked for."""
+    from stratoscope.cli.show import Console, tell
+    from stratoscope.cli.values import parse_bytes, parse_layers, specs
+    from stratoscope.data.readers import read_corpus
+    from stratoscope.studies.compare import Options
+    from stratoscope.studies.compare import compare as run
+
+    options = Options(
+        unit=unit,
+        measures=tuple(measure),
+        subword=subword,
+        layers=parse_layers(layers),
+        limit=limit,
+        seed=seed,
+        bootstrap=bootstrap,
+        random_init=random_init,
+        memory=parse_bytes(memory),
+        workers=workers,
+        batch_tokens=batch_tokens,
+        keep=keep,
+        overwrite=overwrite,
+    )
+    chosen = specs(
+        models,
+        name,
+        revision=revision,
+        dtype=dtype,
+        device=device,
+        allow_pickle=allow_pickle,
+        trust_remote_code=trust_remote_code,
+    )
+    with Console() as console:
+        corpus = read_corpus(data, text=text, pair=pair, label=label, columns=columns, split=split)
+        comparison = run(chosen, data=corpus, out=out, options=options, progress=console)
+        tell(console, out, comparison)
+
+
+@app.command()
+def report(folder: Annotated[Path, typer.Argument(help="Run folder of an earlier comparison.")]) -> None:
+    """Rebuild figures and page from a saved result; no model needed."""
+    from stratoscope.cli.show import Console, tell
+    from stratoscope.core.result import Comparison
+
+    with Console() as console:
+        tell(console, folder, Comparison.load(folder))
+
+
+@app.command()
+def measures() -> None:
+    """List the measures, with one line and the reference each."""
+    from stratoscope.cli.show import table
+    from stratoscope.measures.table import MEASURES
+
+    table(
+        ("measure", "symmetric", "what it is", "reference"),
+        [(m.name, "yes" if m.symmetric else "no", m.summary, m.reference) for m in MEASURES],
+    )
+
+
+@app.command()
+def families() -> None:
+    """List the model families, with one line and the reference each."""
+    from stratoscope.cli.show import table
+    from stratoscope.models.families import FAMILIES
+
+    table(
+        ("family", "model types", "what it is", "reference"),
+        [(f.name, ", ".join(f.model_types), f.description, f.reference) for f in FAMILIES],
+    )
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/demo"),
+    hub: Annotated[bool, typer.Option("--hub", help="Use models and data from the hub instead.")] = False,
+    limit: Annotated[int, typer.Option(help="Number of reviews.")] = 2000,
+) -> None:
+    """Compare real models on real text: MiniLM, its further-tuned sibling, and a random-init copy."""
+    from stratoscope.cli.show import Console, tell
+    from stratoscope.studies.demo import run_demo
+
+    with Console() as console:
+        tell(console, out, run_demo(out, hub=hub, limit=limit, progress=console))
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"stratoscope {version('stratoscope')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """See how fine-tuning reshapes a Transformer, layer by layer."""
+
+
+def run() -> None:
+    """Entry point: bad input is one sentence on stderr and exit code 2; an interrupt is 130."""
+    from stratoscope.core.errors import StratoscopeError
+
+    try:
+        app()
+    except StratoscopeError as e:
+        sys.stderr.write(f"stratoscope: {e}\n")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.stderr.write("stratoscope: interrupted; run the same command again to go on where it stopped\n")
+        sys.exit(130)

@@ -1,0 +1,65 @@
+"""Similarity of two arrays under one measure, for use without any model."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stratoscope.core.errors import StratoscopeError
+from stratoscope.measures.score import Setting, score_layers
+from stratoscope.measures.table import caution, parse
+from stratoscope.statistics.rows import MemoryRows
+
+
+def similarity(x: Any, y: Any, measure: str = "ckasim", *, seed: int = 0) -> float:
+    """Similarity of n×p rows `x` (first argument) and n×q rows `y`: numpy arrays, torch tensors or nested lists.
+
+    `measure` is a name from the table, with `@fraction` to average over the best fraction only. Few rows draw a
+    warning; layers that do not vary score 0 with a warning. Inputs are not changed.
+
+    >>> similarity([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 0.0]], [[2.0], [0.0], [2.0], [0.0]])
+    0.7071067811865475
+    """
+    request = parse(measure)
+    a, b = _matrix(x, "x"), _matrix(y, "y")
+    if len(a) != len(b):
+        raise StratoscopeError(f"x and y must have the same rows in the same order; got {len(a)} and {len(b)} rows")
+    least = 4 if "ckasim-" in measure else 3
+    if len(a) < least:
+        raise StratoscopeError(f"expected at least {least} rows, got {len(a)}")
+    common = torch.promote_types(a.dtype, b.dtype)
+    scoring = score_layers(MemoryRows([a.to(common), b.to(common)]), [request], Setting(seed=seed))
+    if note := caution(request.measure, len(a), max(a.shape[1], b.shape[1])):
+        warnings.warn(note, stacklevel=2)
+    for name, constant, width in zip("xy", scoring.constant, (a.shape[1], b.shape[1]), strict=True):
+        if constant:
+            warnings.warn(f"{constant} of {width} neurons of {name} do not vary and score 0", stacklevel=2)
+    value = float(scoring.scored[request.name].values[0, 1])
+    return 0.0 if np.isnan(value) else value
+
+
+def _matrix(values: Any, name: str) -> Tensor:
+    """Rows as a float32 or float64 matrix on the CPU."""
+    if isinstance(values, Tensor):
+        tensor = values.detach().cpu()
+    else:
+        try:
+            tensor = torch.from_numpy(np.array(values, dtype=None))
+        except (TypeError, ValueError) as e:
+            raise StratoscopeError(f"{name}: expected a matrix of numbers, got {type(values).__name__} ({e})") from e
+    if tensor.ndim != 2 or not tensor.numel():
+        raise StratoscopeError(f"{name}: expected rows × features, got shape {tuple(tensor.shape)}")
+    if tensor.is_complex():
+        raise StratoscopeError(f"{name}: expected real numbers, got {tensor.dtype}")
+    if not tensor.is_floating_point():
+        tensor = tensor.double()
+    elif tensor.dtype != torch.float64:
+        tensor = tensor.float()
+    if not bool(tensor.isfinite().all()):
+        row = int((~tensor.isfinite()).any(1).nonzero()[0])
+        raise StratoscopeError(f"{name}: row {row} holds a value that is not finite")
+    return tensor

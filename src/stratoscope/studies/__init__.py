@@ -1,0 +1,1 @@
+"""Studies: one file per question a user asks."""

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from stratoscope.core.result import ModelInfo
+from stratoscope.report.words import observations, sentences
+
+
+def one(lines, *parts):
+    """The only sentence that holds all these parts."""
+    found = [line for line in lines if all(part in line for part in parts)]
+    assert len(found) == 1, (parts, lines)
+    return found[0]
+
+
+def none(lines, part):
+    assert not [line for line in lines if part in line], (part, lines)
+
+
+def drift(series, measure="ckasim"):
+    return {measure: [{"first": "a", "second": "b", "same_layer": series}]}
+
+
+def split(contrast, start=3):
+    return {"start": start, "contrast": contrast, "within": 0.5 + contrast, "between": 0.5}
+
+
+def model(name, *, family="bert", layers=5, width=64, fingerprint="sha256:0"):
+    return ModelInfo(name, f"./{name}", family, layers, width, fingerprint)
+
+
+WU6 = "'top layers change more than bottom ones' (Wu et al. 2020, section 6)"
+PHANG = "'two blocks after fine-tuning' (Phang et al. 2021, section 3)"
+WU5 = "'Higher layers are more localized' (Wu et al. 2020, section 5.1)"
+
+
+def test_drift_names_the_extreme_layers_and_where_the_drop_starts(make_findings):
+    lines = sentences(make_findings({"drift": drift([0.98, 0.99, 0.97, 0.61, 0.42])}))
+    one(lines, "a and b differ least at layer 1 (ckasim 0.99) and most at layer 4 (ckasim 0.42)")
+    one(lines, "The drop starts at layer 3 (0.61)")
+
+
+def test_drift_skips_a_constant_layer(make_findings):
+    lines = sentences(make_findings({"drift": drift([None, 0.9, 0.8, 0.7, 0.6])}))
+    one(lines, "differ least at layer 1 (ckasim 0.90) and most at layer 4 (ckasim 0.60)")
+
+
+def test_drift_carries_the_interval(comparison):
+    low, high = (getattr(comparison["ckasim"].between("base", "tuned"), k)[12, 12] for k in ("low", "high"))
+    one(sentences(comparison), "most at layer 12", f"[{low:.2f}, {high:.2f}]")
+
+
+def test_a_flat_or_recovering_curve_has_no_drop(make_findings):
+    one(sentences(make_findings({"drift": drift([1.0, 0.98, 0.97, 0.98, 0.96])})), "no drop to place")
+    one(sentences(make_findings({"drift": drift([1.0, 0.6, 0.97, 0.98, 0.97])})), "no lasting drop", "0.97")
+
+
+@pytest.mark.parametrize(
+    ("series", "how", "verdict"),
+    [
+        (
+            [1.0, 0.99, 0.97, 0.61, 0.41],
+            "more in the upper half: mean 0.98 over layers 1-2, 0.51 over layers 3-4",
+            "holds",
+        ),
+        (
+            [1.0, 0.41, 0.61, 0.97, 0.99],
+            "less in the upper half: mean 0.51 over layers 1-2, 0.98 over",
+            "does NOT hold",
+        ),
+        ([1.0, 0.90, 0.91, 0.90, 0.90], "about equally in both halves: mean 0.91 over", "does NOT hold"),
+    ],
+)
+def test_top_layers_change_more_is_judged_on_the_data(make_findings, series, how, verdict):
+    line = one(sentences(make_findings({"drift": drift(series)})), WU6)
+    assert how in line
+    assert f"{WU6} {verdict} here" in line
+    assert "If the second was fine-tuned from the first" in line
+
+
+def test_other_measures_that_disagree_are_named_with_their_numbers(make_findings):
+    findings = {
+        "drift": drift([1, 0.9, 0.9, 0.5, 0.5]) | drift([1, 0.3, 0.3, 0.4, 0.4], "rsa") | drift([1, 1, 1, 0, 0], "cca")
+    }
+    line = one(sentences(make_findings(findings, measures=("ckasim", "rsa", "cca"))), WU6)
+    assert "1 of 2 other measures agree (not rsa 0.30 and 0.40)" in line
+
+
+def test_models_of_other_shape_or_random_ones_are_never_judged_as_fine_tuned(make_findings):
+    findings = {
+        "drift": drift([1, 0.9, 0.9, 0.5, 0.5]),
+        "blocks": {"ckasim": {"a": split(0.1), "b": split(0.6)}},
+        "localization": {"a": [0, 1, 2, 3, 4], "b": [0, 1, 1, 1, 1]},
+    }
+    for second in (model("b", family="gpt2"), model("b", width=32), model("b", fingerprint="random-init seed 0 of x")):
+        lines = sentences(make_findings(findings, models=[model("a"), second]))
+        one(lines, "differ least at layer 0")
+        none(lines, "fine-tun")
+    one(sentences(make_findings(findings, models=[model("a"), model("b")])), PHANG)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "how", "verdict"),
+    [
+        (0.21, 0.42, "b splits more sharply than a: contrast 0.42, beside a's own 0.21", "holds"),
+        (0.42, 0.21, "b splits less sharply than a: contrast 0.21, beside a's own 0.42", "does NOT hold"),
+        (0.30, 0.31, "b splits about as sharply as a: contrast 0.31, beside a's own 0.30", "does NOT hold"),
+    ],
+)
+def test_two_blocks_are_judged_beside_the_other_models_own(make_findings, a, b, how, verdict):
+    lines = sentences(make_findings({"blocks": {"ckasim": {"a": split(a), "b": split(b, start=4)}}}))
+    line = one(lines, PHANG)
+    assert how in line
+    assert f"{PHANG} {verdict} here" in line
+    listed = one(lines, "Contrast of the best split")
+    assert f"a {a:.2f} (second block from layer 3; within {0.5 + a:.2f}, between 0.50)" in listed
+    assert f"b {b:.2f} (second block from layer 4" in listed
+    assert "Any smooth matrix has a best split" in listed
+
+
+def test_a_random_initialisation_with_as_clear_a_split_is_pointed_out(make_findings):
+    models = [model("a"), model("noise", fingerprint="random-init seed 0 of x")]
+    near = {"blocks": {"ckasim": {"a": split(0.20), "noise": split(0.25)}}}
+    far = {"blocks": {"ckasim": {"a": split(0.60), "noise": split(0.25)}}}
+    one(
+        sentences(make_findings(near, models=models)),
+        "noise is a random initialisation",
+        "0.25",
+        "split of a is not clearer",
+    )
+    none(sentences(make_findings(far, models=models)), "random initialisation")
+
+
+@pytest.mark.parametrize(("low", "high", "verdict"), [(0.8, 0.3, "holds"), (0.3, 0.8, "does NOT hold")])
+def test_lower_layers_across_architectures(make_findings, low, high, verdict):
+    models = [model("a"), model("c", family="gpt2", layers=7)]
+    values = np.zeros((12, 12))
+    values[1:3, 5 + 1 : 5 + 4] = low
+    values[3:5, 5 + 4 :] = high
+    values[5:, :5] = values[:5, 5:].T
+    line = one(sentences(make_findings({}, models=models, values=values)), "Across architectures, a and c")
+    assert f"lower halves {low:.2f}, of the upper halves {high:.2f}" in line
+    assert line.endswith(f"(Wu et al. 2020, section 5.1) {verdict} here.")
+
+
+@pytest.mark.parametrize(
+    ("series", "way", "share", "verdict"),
+    [
+        ([-0.3, -0.2, -0.1, 0.0, 0.1], "rises", "100%", "holds"),
+        ([0.1, 0.0, -0.1, -0.2, -0.3], "falls", "0%", "does NOT hold"),
+        ([0.0, 0.3, 0.1, 0.2, 0.05], "neither rises nor falls", "50%", "does NOT hold"),
+    ],
+)
+def test_localization_is_judged_on_the_data(make_findings, series, way, share, verdict):
+    line = one(sentences(make_findings({"localization": {"a": series}})), "Localization of a")
+    assert f"{way} with depth: {series[0]:.2f} at layer 0, {series[-1]:.2f} at layer 4; in {share} of all pairs" in line
+    assert f"{WU5} {verdict} here" in line
+
+
+@pytest.mark.parametrize(
+    ("top", "how", "verdict"), [(0.0, "less", "holds"), (0.5, "not clearly less", "does NOT hold")]
+)
+def test_localization_at_the_top_is_compared_between_the_models(make_findings, top, how, verdict):
+    findings = {"localization": {"a": [0.1, 0.2, 0.3, 0.4, 0.4], "b": [0.1, 0.2, 0.3, top, top]}}
+    line = one(sentences(make_findings(findings)), "In the upper half (layers 3-4)")
+    assert f"b is {how} localized than a: mean {top:.2f} against 0.40" in line
+    assert f"section 6) {verdict} here" in line
+
+
+def test_rows_are_reported_honestly(make_findings):
+    one(sentences(make_findings({}, rows=640)), "640 rows, 10.0 for each neuron of the widest layer (64)")
+    one(sentences(make_findings({}, rows=64)), "Only 64 rows for layers of up to 64 neurons", "ckasim-debiased")
+    one(sentences(make_findings({}, rows=None)), "number of rows is not recorded")
+
+
+def test_constant_layers_are_named(comparison):
+    one(sentences(comparison), "3 constant layers", "base:0, tuned:0 and mini:0")
+
+
+def test_warnings_are_repeated_last(comparison):
+    noisy = dataclasses.replace(comparison, warnings=("first", "second"))
+    assert sentences(noisy)[-2:] == ["Warning: first", "Warning: second"]
+    none(observations(noisy), "Warning")
+
+
+def test_every_judgement_has_a_number(comparison):
+    for line in observations(comparison):
+        assert any(c.isdigit() for c in line) or line.startswith("The sentences below"), line
+
+
+def test_the_headline_is_ckasim_or_else_the_first(make_findings):
+    findings = {"drift": drift([1, 1, 1, 0.5, 0.5], "svsim") | drift([1, 1, 1, 0.2, 0.2])}
+    one(sentences(make_findings(findings, measures=("svsim", "ckasim"))), "most at layer 3 (ckasim 0.20)")
+    one(sentences(make_findings(findings, measures=("svsim", "rsa"))), "most at layer 3 (svsim 0.50)")
+
+
+def test_an_empty_result_and_a_result_without_findings_have_words(comparison):
+    assert sentences(dataclasses.replace(comparison, findings={}))
+    assert observations(dataclasses.replace(comparison, matrices=())) == ["This result holds no matrix."]
