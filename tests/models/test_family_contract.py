@@ -24,7 +24,7 @@ from stratoscope.models.families import (
     embeddings,
     final_norm,
 )
-from stratoscope.models.loading import LoadedModel, ModelSpec, load, load_encoder
+from stratoscope.models.loading import LoadedModel, ModelSpec, load, survey
 from stratoscope.models.rows import UNITS, Rows, plan_rows
 
 ALL = [f.name for f in FAMILIES]
@@ -108,7 +108,7 @@ def test_loads_as_its_family_with_one_layer_more_than_blocks(family: str, model_
 
 
 def test_encoder_without_weights_equals_the_loaded_one(family: str, model_of: Load, folder_of: Any) -> None:
-    alone, loaded = load_encoder(ModelSpec(str(folder_of(family)))), model_of(family).encoder
+    alone, loaded = survey(ModelSpec(str(folder_of(family)))).encoder, model_of(family).encoder
     assert (alone.family, alone.window, alone.segments) == (loaded.family, loaded.window, loaded.segments)
     assert loaded.segments == (family in SEGMENTED)
 

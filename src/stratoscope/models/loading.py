@@ -58,6 +58,24 @@ class ModelSpec:
 
 
 @dataclass(frozen=True)
+class Survey:
+    """What is known of a model without its weights: enough to plan rows and to recognise earlier work."""
+
+    encoder: Encoder
+    layers: int
+    """L+1: the embeddings and every block."""
+    width: int
+    fingerprint: str
+    """Hub commit, sha256 of the local files, or the seed and configuration of a random initialisation."""
+    dtype: str
+
+    @property
+    def family(self) -> Family:
+        """The family's row; `detected` when the architecture is not in the table."""
+        return self.encoder.family
+
+
+@dataclass(frozen=True)
 class LoadedModel:
     """A base model in eval mode with the tokenizer that feeds it."""
 
@@ -103,38 +121,44 @@ def load_tokenizer(spec: ModelSpec) -> Any:
     return tokenizer
 
 
-def load_encoder(spec: ModelSpec) -> Encoder:
-    """Load what turns text into a model's inputs; reads no weights, so rows can be planned before any model."""
+def survey(spec: ModelSpec, *, progress: Progress | None = None) -> Survey:
+    """Look at a model without loading its weights; an architecture outside the table is told through `progress`."""
+    if spec.dtype not in DTYPES:
+        raise unknown_name("dtype", spec.dtype, DTYPES)
     checkpoint = _checked(spec)
     config = _load_config(spec, checkpoint)
     family = known_family(config) or family_of(_skeleton(config, spec, checkpoint))
-    return _encoder(spec, config, family)
-
-
-def load(spec: ModelSpec, *, progress: Progress | None = None) -> LoadedModel:
-    """Load a model as its bare encoder; a head in the checkpoint is left out."""
-    if spec.dtype not in DTYPES:
-        raise unknown_name("dtype", spec.dtype, DTYPES)
-    device = choose_device(spec.device)
-    checkpoint = _checked(spec)
-    config = _load_config(spec, checkpoint)
-    module = _random(config, spec, checkpoint) if spec.random_init else _stored(config, spec, checkpoint)
-    module = module.to(device).eval().requires_grad_(False)
-    family = family_of(module)
     if family.detected:
         (progress or Silent()).note(
             f"'{spec.label}' is a {config.model_type}, which is not in the table of families: its blocks were taken"
             f" to be '{family.blocks}', its final norm {family.final_norm or 'absent'}"
         )
     encoder = _encoder(spec, config, family)
-    return LoadedModel(
-        name=spec.label,
-        source=spec.source,
-        module=module,
+    stored = getattr(config, "dtype", None) or torch.float32
+    return Survey(
         encoder=encoder,
         layers=depth(config) + 1,
         width=int(config.get_text_config().hidden_size),
         fingerprint=_fingerprint(spec, checkpoint, config, encoder),
+        dtype=str(stored).removeprefix("torch.") if spec.dtype == "auto" else spec.dtype,
+    )
+
+
+def load(spec: ModelSpec, *, seen: Survey | None = None, progress: Progress | None = None) -> LoadedModel:
+    """Load a model as its bare encoder; a head in the checkpoint is left out."""
+    device = choose_device(spec.device)
+    seen = seen or survey(spec, progress=progress)
+    checkpoint = _checked(spec)
+    config = _load_config(spec, checkpoint)
+    module = _random(config, spec, checkpoint) if spec.random_init else _stored(config, spec, checkpoint)
+    return LoadedModel(
+        name=spec.label,
+        source=spec.source,
+        module=module.to(device).eval().requires_grad_(False),
+        encoder=seen.encoder,
+        layers=seen.layers,
+        width=seen.width,
+        fingerprint=seen.fingerprint,
         device=device,
         dtype=str(next(module.parameters()).dtype).removeprefix("torch."),
     )

@@ -35,6 +35,13 @@ class Rows:
     def __len__(self) -> int:
         return len(self.sentence)
 
+    def slice(self, corpus: Corpus, first: int, last: int) -> tuple[Corpus, Rows]:
+        """Rows `first` to `last` as rows of their own, over the part of the corpus they come from."""
+        start, stop = int(self.sentence[first]), int(self.sentence[last - 1]) + 1
+        part = Corpus(corpus.name, corpus.sentences[start:stop], corpus.positions[start:stop])
+        sentence, word = self.sentence[first:last] - start, self.word[first:last]
+        return part, Rows(f"{self.fingerprint}[{first}:{last}]", part.fingerprint, self.unit, sentence, word, {})
+
 
 @dataclass(frozen=True)
 class Groups:

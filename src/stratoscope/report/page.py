@@ -61,7 +61,7 @@ def _html(text: object) -> str:
 def _json(value: Any) -> str:
     """JSON that is safe inside a script element: nothing in it can close the element or open a comment."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+    return text.replace("&", "\\u0026").replace(">", "\\u003e")
 
 
 def _policy(*scripts: str) -> str:

@@ -75,7 +75,7 @@ def keep_activations(
     names = [f"activations-{digest([*made_from, shard])}.safetensors" for shard in shards]
     missing = [k for k, name in enumerate(names) if not folder.has(name)]
     if missing:
-        model = load(spec, progress=progress)
+        model = load(spec, seen=survey)
         with progress.step(f"reading with {spec.label}", sum(shards[k][-1] - shards[k][0] for k in missing)) as advance:
             for k in missing:
                 tensors = _shard(model, reading, layers, shards[k], advance)
