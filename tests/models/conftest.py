@@ -5,9 +5,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import tiny
 import torch
 
+import tiny
 from stratoscope.data.corpus import Corpus, Sentence
 from stratoscope.models.loading import LoadedModel, ModelSpec, load
 

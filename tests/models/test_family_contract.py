@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny
 import torch
 from transformers import AutoModel, AutoTokenizer
 
+import tiny
 from stratoscope.data.corpus import Corpus, Sentence
 from stratoscope.models.extraction import extract, padded
 from stratoscope.models.families import (

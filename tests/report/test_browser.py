@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from stratoscope.core.result import Layer
+from stratoscope.report.axes import shorten
 from stratoscope.report.page import page
 
 CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.skipif(bool(ABSENT), reason=f"no {' and no '.join(ABSEN
 
 FLAGS = """--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
 --disable-component-update --disable-sync --disable-dev-shm-usage --force-device-scale-factor=1"""
-HOSTILE = ("base", "<img src=x onerror=window.hacked=1>", "</script><script>window.hacked=2</script>")
+HOSTILE = ("base", "<img src=x onerror=window.hacked=1>", "<b>&lt;</b></script ><script>window.hacked=2</script>")
 
 
 class Reader:
@@ -128,7 +129,8 @@ def test_switching_the_measure_changes_what_is_read(opened, comparison):
     assert len(shown) == 1
     assert f"{contrast:.3f}" in shown[0]
     drawn = opened.run("return document.getElementById('drift').data.at(-1).y")
-    assert drawn == comparison.findings["drift"]["neuronsim"][0]["same_layer"]
+    assert drawn[0] is None
+    assert drawn[1:] == pytest.approx(comparison.findings["drift"]["neuronsim"][0]["same_layer"][1:], abs=1e-6)
     opened.choose("measure", "svsim")
     assert opened.point_at(13 + 5, 3) == said(comparison, "svsim", ("tuned", 5), ("base", 3))
 
@@ -206,8 +208,9 @@ def test_hostile_names_are_shown_and_never_run(reader, make_comparison, tmp_path
     reader.driver.get("about:blank")
     reader.complaints()
     reader.open(path)
-    seen = reader.point_at(13 + 5, 26 + 6)
-    assert seen.replace("…", "").startswith("<img src=x onerror=window.hacked=1>:5")
+    assert reader.point_at(13 + 5, 26 + 6).startswith(f"{HOSTILE[1]}:5× {HOSTILE[2]}:6= ")
+    names = reader.run("return [...document.querySelectorAll('#localization .legendtext')].map(t => t.textContent)")
+    assert names == [shorten(n, 34) for n in HOSTILE]
     assert reader.readout().startswith(f"{HOSTILE[1]}:5 × {HOSTILE[2]}:6 = ")
     for value in ("0,1", "1,2", "2,2"):
         reader.choose("view", value)

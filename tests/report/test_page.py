@@ -46,7 +46,7 @@ def test_hostile_names_are_text_everywhere(make_comparison):
         made,
         warnings=(HOSTILE[0],),
         data={HOSTILE[0]: HOSTILE[1], "rows": 9, "dropped": {HOSTILE[1]: HOSTILE[0]}},
-        provenance={"options": [HOSTILE[0]]},
+        provenance={"options": [HOSTILE[0]], "absent": None},
     )
     text = page(made, descriptions={"ckasim": HOSTILE[1]})
     seen = Seen(text)
@@ -55,7 +55,9 @@ def test_hostile_names_are_text_everywhere(make_comparison):
     assert "b" not in tags
     assert len(seen.scripts) == 3
     assert not [attrs for _, attrs in seen.tags if any(name.startswith("on") for name in attrs)]
+    assert "absent" not in seen.text
     assert payload(seen)["models"] == list(HOSTILE)
+    assert not set("<>&") & set(seen.scripts[0]), "nothing in the JSON may end its element or begin a comment"
     assert HOSTILE[0] in seen.text
     assert HOSTILE[1] in seen.text
 
@@ -97,7 +99,11 @@ def test_values_arrive_with_intervals_and_gaps(comparison):
     assert matrix["low"][i][j] < matrix["values"][i][j] < matrix["high"][i][j]
     assert next(m for m in sent["matrices"] if m["measure"] == "svsim")["low"] is None
     assert next(m for m in sent["matrices"] if m["measure"] == "ckasim-debiased")["range"][0] < 0
-    assert sent["drift"]["ckasim"][0]["values"] == comparison.findings["drift"]["ckasim"][0]["same_layer"]
+    curve = sent["drift"]["ckasim"][0]
+    assert (curve["models"], curve["layers"]) == ([0, 1], list(range(13)))
+    assert curve["values"][0] is None
+    assert curve["values"][1:] == pytest.approx(comparison.findings["drift"]["ckasim"][0]["same_layer"][1:], abs=1e-6)
+    assert curve["low"][12] == pytest.approx(comparison["ckasim"].between("base", "tuned").low[12, 12], abs=1e-6)
 
 
 def test_descriptions_are_shown_and_hold_for_the_best_fraction_too(comparison):

@@ -48,8 +48,13 @@ class InProcess:
         return 1
 
     def map(self, work: Callable[[Item], Out], items: Sequence[Item]) -> Iterator[tuple[int, Out]]:
+        from threadpoolctl import threadpool_limits
+
         for k, item in enumerate(items):
-            yield k, work(item)
+            # Torch's large products keep their threads; LAPACK's small factorisations only lose by having several.
+            with threadpool_limits(1, user_api="blas"):
+                result = work(item)
+            yield k, result
 
     def close(self) -> None:
         pass

@@ -237,7 +237,22 @@ def base(model: nn.Module) -> nn.Module:
 
 def depth(config: Any) -> int:
     """Number of blocks the model applies."""
-    return int(config.get_text_config().num_hidden_layers)
+    return _number(config, "num_hidden_layers")
+
+
+def width(config: Any) -> int:
+    """Features of a hidden state."""
+    return _number(config, "hidden_size")
+
+
+def _number(config: Any, name: str) -> int:
+    value = getattr(config.get_text_config(), name, None)
+    if value is None:
+        raise StratoscopeError(
+            f"the configuration of architecture '{config.model_type}' has no {name};"
+            " see 'stratoscope families' for what is supported"
+        )
+    return int(value)
 
 
 def block_list(model: nn.Module, family: Family) -> nn.ModuleList:

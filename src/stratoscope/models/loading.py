@@ -18,7 +18,7 @@ from stratoscope.core.runfolder import digest
 from stratoscope.models import checkpoints
 from stratoscope.models.checkpoints import Checkpoint
 from stratoscope.models.encoding import Encoder, window_of
-from stratoscope.models.families import Family, depth, family_of, known_family
+from stratoscope.models.families import Family, depth, family_of, known_family, width
 from stratoscope.models.guard import guarded, seeded
 
 DTYPES = ("float32", "float16", "bfloat16", "auto")
@@ -138,7 +138,7 @@ def survey(spec: ModelSpec, *, progress: Progress | None = None) -> Survey:
     return Survey(
         encoder=encoder,
         layers=depth(config) + 1,
-        width=int(config.get_text_config().hidden_size),
+        width=width(config),
         fingerprint=_fingerprint(spec, checkpoint, config, encoder),
         dtype=str(stored).removeprefix("torch.") if spec.dtype == "auto" else spec.dtype,
     )

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.result import Comparison, Values
+from stratoscope.core.result import Comparison
 from stratoscope.report.axes import color_range, shorten
 from stratoscope.report.render import MARKERS, MUTED, PALETTE, Picture, style
-from stratoscope.report.series import in_order, numbers, same_layer_interval
+from stratoscope.report.series import Series, drift_series, in_order, localization_series
 
 COLUMNS = 3
 """Panels side by side before a new row begins."""
-Interval = tuple[Values, Values]
 
 
 def localization(comparison: Comparison) -> Figure:
     """Draw every model's localization score over its layers; a constant layer leaves a gap."""
-    scores = in_order(comparison.findings.get("localization", {}), [m.name for m in comparison.models])
+    scores = localization_series(comparison)
     if not scores:
         raise StratoscopeError(
             "this result has no localization scores; compare again with both neuronsim and svsim among the measures"
@@ -29,7 +27,7 @@ def localization(comparison: Comparison) -> Figure:
         figure = Picture(figsize=(5.4, 3.4), layout="constrained")
         axes = _axes(figure, (1, 1, 1), "mean neuronsim − mean svsim")
         for k, (model, series) in enumerate(scores.items()):
-            _line(axes, numbers(series), label=shorten(model, 28), k=k)
+            _line(axes, series, label=shorten(model, 28), k=k)
         axes.set_title("Localization score by layer", loc="left", fontweight="bold")
         _legend(figure)
     return figure
@@ -50,13 +48,8 @@ def drift(comparison: Comparison) -> Figure:
             axes = _axes(figure, (rows, columns, place), "similarity")
             for k, pair in enumerate(pairs):
                 name = f"{shorten(pair['first'], 24)} and {shorten(pair['second'], 24)}"
-                _line(
-                    axes,
-                    numbers(pair["same_layer"]),
-                    label=name if place == 1 else None,
-                    k=k,
-                    interval=same_layer_interval(comparison[measure], pair),
-                )
+                label = name if place == 1 else None
+                _line(axes, drift_series(comparison[measure], pair), label=label, k=k)
             axes.set_ylim(low - 0.03, high + 0.03)
             axes.set_title(measure, loc="left", fontweight="bold", parse_math=False)
         _legend(figure)
@@ -80,12 +73,12 @@ def _axes(figure: Figure, place: tuple[int, int, int], label: str) -> Axes:
     return axes
 
 
-def _line(axes: Axes, values: Values, *, label: str | None, k: int, interval: Interval | None = None) -> None:
+def _line(axes: Axes, series: Series, *, label: str | None, k: int) -> None:
     color = PALETTE[k % len(PALETTE)]
-    layers = np.arange(len(values))
-    axes.set_xlim(-0.4, max(axes.get_xlim()[1] if axes.lines else 0, len(values) - 0.6))
-    (line,) = axes.plot(layers, values, color=color, marker=MARKERS[k % len(MARKERS)], markersize=3.5, linewidth=1.4)
+    axes.set_xlim(-0.4, max(axes.get_xlim()[1] if axes.lines else 0, max(series.layers) + 0.4))
+    look = {"color": color, "marker": MARKERS[k % len(MARKERS)], "markersize": 3.5, "linewidth": 1.4}
+    (line,) = axes.plot(series.layers, series.values, **look)
     # matplotlib hides labels that begin with an underscore, so a name that does gets a blank before it.
     line.set_label("_" if label is None else f" {label}")
-    if interval is not None:
-        axes.fill_between(layers, *interval, color=color, alpha=0.2, linewidth=0)
+    if series.low is not None and series.high is not None:
+        axes.fill_between(series.layers, series.low, series.high, color=color, alpha=0.2, linewidth=0)

@@ -117,16 +117,16 @@
       return;
     }
     const traces = series.flatMap((s, k) => {
-      const x = s.values.map((_, layer) => layer), tint = PALETTE[k % PALETTE.length];
-      const line = { x, y: s.values, mode: "lines+markers", name: plain(short(s.name, 34)), line: { color: tint, width: 2 },
+      const x = s.layers, name = s.models.map((m) => result.models[m]).join(" and "), tint = PALETTE[k % PALETTE.length];
+      const line = { x, y: s.values, mode: "lines+markers", name: plain(short(name, 34)), line: { color: tint, width: 2 },
                      marker: { symbol: SYMBOLS[k % SYMBOLS.length], size: 7 }, legendgroup: String(k),
-                     text: s.values.map((v, layer) => plain(`${s.name}, layer ${layer}: ${v === null ? "–" : digits(v)}`)),
+                     text: s.values.map((v, i) => plain(`${name}, layer ${x[i]}: ${v === null ? "–" : digits(v)}`)),
                      hovertemplate: "%{text}<extra></extra>" };
       if (!s.low) return [line];
       const edge = { x, mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false, legendgroup: String(k) };
       return [{ ...edge, y: s.low }, { ...edge, y: s.high, fill: "tonexty", fillcolor: tint + "33" }, line];
     });
-    const longest = Math.max(...series.map((s) => s.values.length));
+    const deepest = Math.max(...series.flatMap((s) => s.layers));
     const axis = { gridcolor: color("--line"), zeroline: false, fixedrange: true, tickfont: { color: color("--muted") },
                    linecolor: color("--line"), title: { font: { size: 12, color: color("--muted") } } };
     Plotly.react(box, traces, {
@@ -135,22 +135,9 @@
       font: { family: getComputedStyle(document.body).fontFamily, color: color("--ink") },
       legend: { orientation: "h", y: -0.2, yanchor: "top", font: { size: 12 } },
       hoverlabel: { bgcolor: color("--ink"), font: { color: color("--card"), size: 13 } },
-      xaxis: { ...axis, range: [-0.4, longest - 0.6], title: { ...axis.title, text: "layer" }, showgrid: false, nticks: 14 },
+      xaxis: { ...axis, range: [-0.4, deepest + 0.4], title: { ...axis.title, text: "layer" }, showgrid: false, nticks: 14 },
       yaxis: { ...axis, ...(id === "drift" ? { range: [chosen().range[0] - 0.03, chosen().range[1] + 0.03] } : {}) },
     }, QUIET);
-  }
-
-  function driftSeries() {
-    const m = chosen();
-    const at = (v, p, k) => {
-      const i = m.rows.findIndex(([model, layer]) => model === p.first && layer === k);
-      const j = m.columns.findIndex(([model, layer]) => model === p.second && layer === k);
-      return i < 0 || j < 0 ? null : v[i][j];
-    };
-    const edge = (v, p) => v && p.values.map((_, k) => at(v, p, k));
-    return (result.drift[m.measure] || []).map((p) => ({
-      name: `${result.models[p.first]} and ${result.models[p.second]}`,
-      values: p.values, low: edge(m.low, p), high: edge(m.high, p) }));
   }
 
   function fillTable() {
@@ -176,9 +163,8 @@
   function draw() {
     if (!result.matrices.length) return;
     drawHeatmap();
-    drawCurves("drift", driftSeries(), "No two models here have equally many layers.");
-    drawCurves("localization", result.localization.map((s) => ({ name: result.models[s.model], values: s.values })),
-      "Needs both neuronsim and svsim.");
+    drawCurves("drift", result.drift[chosen().measure] || [], "No two models here have equally many layers.");
+    drawCurves("localization", result.localization, "Needs both neuronsim and svsim.");
     $("description").textContent = chosen().description;
     document.querySelectorAll("#blocks [data-measure]").forEach((t) => { t.hidden = t.dataset.measure !== measure.value; });
     $("readout").textContent = "Point at a cell to read its value.";

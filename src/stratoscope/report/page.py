@@ -16,7 +16,7 @@ import numpy as np
 from stratoscope.core.result import Comparison, Layer, Matrix, Values
 from stratoscope.report.axes import color_range, printable
 from stratoscope.report.references import to_cite
-from stratoscope.report.series import in_order
+from stratoscope.report.series import Series, drift_series, in_order, localization_series
 from stratoscope.report.words import headline, observations
 
 
@@ -61,7 +61,7 @@ def _html(text: object) -> str:
 def _json(value: Any) -> str:
     """JSON that is safe inside a script element: nothing in it can close the element or open a comment."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
-    return text.replace("&", "\\u0026").replace(">", "\\u003e")
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _policy(*scripts: str) -> str:
@@ -89,25 +89,31 @@ def _payload(comparison: Comparison, descriptions: Mapping[str, str]) -> dict[st
             **{k: _rounded(getattr(m, k)) for k in ("values", "low", "high")},
         }
 
+    def series(s: Series) -> dict[str, Any]:
+        return {"layers": s.layers, **{k: _rounded(getattr(s, k)) for k in ("values", "low", "high")}}
+
     drift = in_order(comparison.findings.get("drift", {}), comparison)
-    localization = in_order(comparison.findings.get("localization", {}), names)
     return {
         "models": [printable(name) for name in names],
         "matrices": [matrix(m) for m in comparison.matrices],
         "drift": {
-            measure: [
-                {"first": place[p["first"]], "second": place[p["second"]], "values": p["same_layer"]} for p in pairs
+            m: [
+                {"models": [place[p["first"]], place[p["second"]]], **series(drift_series(comparison[m], p))}
+                for p in pairs
             ]
-            for measure, pairs in drift.items()
+            for m, pairs in drift.items()
         },
-        "localization": [{"model": place[name], "values": series} for name, series in localization.items()],
+        "localization": [{"models": [place[name]], **series(s)} for name, s in localization_series(comparison).items()],
     }
 
 
-def _rounded(values: Values | None) -> list[list[float | None]] | None:
+def _rounded(values: Values | None) -> Any:
+    """Nested lists of six digits; null where there is no number."""
     if values is None:
         return None
-    return [[round(float(v), 6) if np.isfinite(v) else None for v in row] for row in values]
+    if values.ndim > 1:
+        return [_rounded(row) for row in values]
+    return [round(float(v), 6) if np.isfinite(v) else None for v in values]
 
 
 def _summary(comparison: Comparison) -> str:
@@ -172,7 +178,8 @@ def _facts(facts: Mapping[str, Any]) -> str:
     """A definition list of plain data; a mapping inside becomes a list of `key: value`."""
     if not facts:
         return "<p>Nothing recorded.</p>"
-    return f"<dl>{''.join(f'<dt>{_html(k)}</dt><dd>{_fact(v)}</dd>' for k, v in sorted(facts.items()))}</dl>"
+    known = {k: v for k, v in sorted(facts.items()) if v is not None}
+    return f"<dl>{''.join(f'<dt>{_html(k)}</dt><dd>{_fact(v)}</dd>' for k, v in known.items())}</dl>"
 
 
 def _fact(value: Any) -> str:

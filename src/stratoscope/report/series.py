@@ -1,19 +1,36 @@
-"""Facts about a series over layers: halves, where it drops, whether it rises with depth, its intervals."""
+"""Series over layers, and facts about them: halves, where one drops, whether it rises with depth."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from stratoscope.core.result import Layer, Matrix, Values
+from stratoscope.core.result import Comparison, Matrix, Values
 
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class Series:
+    """One value a layer; NaN where a layer has none."""
+
+    layers: tuple[int, ...]
+    """Layer numbers; not 0, 1, 2 ... where only some layers were compared."""
+    values: Values
+    low: Values | None = None
+    high: Values | None = None
+
+    @property
+    def known(self) -> list[int]:
+        """Positions that hold a value."""
+        return [k for k, v in enumerate(self.values) if not np.isnan(v)]
+
+
 class Halves(NamedTuple):
-    """Means over the lower and the upper half of the blocks, without layer 0 and the middle block of an odd depth."""
+    """Means over the lower and the upper half of the blocks, without layer 0 and the middle block of an odd number."""
 
     low: float
     high: float
@@ -27,9 +44,29 @@ def in_order(found: Mapping[str, T], names: Iterable[str]) -> dict[str, T]:
     return {name: found[name] for name in names if found.get(name)}
 
 
-def numbers(series: Sequence[float | None]) -> Values:
-    """A series from JSON, with NaN for a layer that has no value."""
-    return np.array([np.nan if v is None else v for v in series], dtype=np.float64)
+def localization_series(comparison: Comparison) -> dict[str, Series]:
+    """Localization scores of every model that has them."""
+    found = in_order(comparison.findings.get("localization", {}), [m.name for m in comparison.models])
+    return {name: Series(layers_of(comparison.matrices[0], name), _numbers(values)) for name, values in found.items()}
+
+
+def drift_series(matrix: Matrix, pair: Mapping[str, Any]) -> Series:
+    """Similarity of equal layers of two models, with the interval where the matrix holds one."""
+    block = matrix.between(pair["first"], pair["second"])
+    low, high = (None if edge is None else np.diag(edge).copy() for edge in (block.low, block.high))
+    return Series(layers_of(matrix, pair["first"]), _numbers(pair["same_layer"]), low, high)
+
+
+def layers_of(matrix: Matrix, model: str) -> tuple[int, ...]:
+    """Numbers of the model's layers that were compared."""
+    return tuple(layer.index for layer in matrix.rows if layer.model == model)
+
+
+def split_blocks(layers: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Positions of the lower and of the upper half of the blocks (layer 0 is not one)."""
+    blocks = [k for k, layer in enumerate(layers) if layer > 0]
+    half = len(blocks) // 2
+    return blocks[:half], blocks[len(blocks) - half :]
 
 
 def mean(values: Values) -> float | None:
@@ -38,42 +75,34 @@ def mean(values: Values) -> float | None:
     return float(known.mean()) if known.size else None
 
 
-def halves(series: Values) -> Halves | None:
-    """Lower and upper half of the blocks compared; None where one of them holds no value."""
-    top = len(series) - 1
-    half = top // 2
-    low, high = mean(series[1 : half + 1]), mean(series[top - half + 1 :])
+def halves(series: Series) -> Halves | None:
+    """Lower and upper half of the blocks; None where one of them holds no value."""
+    lower, upper = split_blocks(series.layers)
+    low, high = mean(series.values[lower]), mean(series.values[upper])
     if low is None or high is None:
         return None
-    return Halves(low, high, _span(1, half), _span(top - half + 1, top))
+    return Halves(low, high, *(_span([series.layers[k] for k in half]) for half in (lower, upper)))
 
 
-def drop_start(series: Values, drop: float) -> int | None:
-    """The first layer from which every later one stays more than `drop` below the best; None if the last does not."""
-    known = np.flatnonzero(~np.isnan(series))
-    low = series[known] < series[known].max() - drop
+def drop_start(series: Series, drop: float) -> int | None:
+    """Position from which every later layer stays more than `drop` below the best; None if the last one does not."""
+    known = series.known
+    low = series.values[known] < series.values[known].max() - drop
     if not low[-1]:
         return None
-    return int(known[len(low) - int(low[::-1].argmin())])
+    return known[len(low) - int(low[::-1].argmin())]
 
 
-def share_rising(series: Values) -> float:
+def share_rising(values: Values) -> float:
     """Of all pairs of layers, the share in which the deeper one has the higher value."""
-    known = series[~np.isnan(series)]
+    known = values[~np.isnan(values)]
     shallow, deep = np.triu_indices(len(known), k=1)
     return float((known[deep] > known[shallow]).mean())
 
 
-def same_layer_interval(matrix: Matrix, pair: Mapping[str, Any]) -> tuple[Values, Values] | None:
-    """Ends of the interval at (first, k) × (second, k) for every layer k, where the matrix holds them."""
-    if matrix.low is None or matrix.high is None:
-        return None
-    rows = {layer: i for i, layer in enumerate(matrix.rows)}
-    columns = {layer: j for j, layer in enumerate(matrix.columns)}
-    ks = range(len(pair["same_layer"]))
-    i, j = [rows[Layer(pair["first"], k)] for k in ks], [columns[Layer(pair["second"], k)] for k in ks]
-    return matrix.low[i, j], matrix.high[i, j]
+def _numbers(values: Sequence[float | None]) -> Values:
+    return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
 
 
-def _span(first: int, last: int) -> str:
-    return str(first) if first == last else f"{first}-{last}"
+def _span(layers: list[int]) -> str:
+    return str(layers[0]) if len(layers) == 1 else f"{layers[0]}-{layers[-1]}"

@@ -8,17 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from stratoscope.core.result import Comparison, Matrix, ModelInfo, Values
+from stratoscope.core.result import Comparison, Matrix, ModelInfo
 from stratoscope.report.axes import constant_layers, printable
 from stratoscope.report.series import (
     Halves,
+    Series,
+    drift_series,
     drop_start,
     halves,
     in_order,
+    layers_of,
+    localization_series,
     mean,
-    numbers,
-    same_layer_interval,
     share_rising,
+    split_blocks,
 )
 
 CLEAR = 0.02
@@ -83,20 +86,20 @@ def _drift(comparison: Comparison) -> Iterator[str]:
     info = {m.name: m for m in comparison.models}
     matrix = headline(comparison)
     for pair in drift.get(matrix.measure, ()):
-        series = numbers(pair["same_layer"])
-        if np.isnan(series).all():
+        series = drift_series(matrix, pair)
+        if not series.known:
             continue
-        best, worst = int(np.nanargmax(series)), int(np.nanargmin(series))
+        best, worst = int(np.nanargmax(series.values)), int(np.nanargmin(series.values))
         names = f"{printable(pair['first'])} and {printable(pair['second'])}"
         yield (
-            f"Layer by layer, {names} differ least at layer {best} ({_score(matrix, pair, best)}) and most at layer "
-            f"{worst} ({_score(matrix, pair, worst)}). {_drop(series, best=best, worst=worst)}"
+            f"Layer by layer, {names} differ least at layer {series.layers[best]} ({_score(matrix, series, best)}) and "
+            f"most at layer {series.layers[worst]} ({_score(matrix, series, worst)}). {_drop(series, best, worst)}"
         )
         split = halves(series)
         if split is not None and _could_be_tuned(info[pair["first"]], info[pair["second"]]):
             same = {k: pair[k] for k in ("first", "second")}
             elsewhere = {
-                m: halves(numbers(p["same_layer"]))
+                m: halves(drift_series(comparison[m], p))
                 for m, pairs in drift.items()
                 for p in pairs
                 if m != matrix.measure and {k: p[k] for k in same} == same
@@ -104,24 +107,23 @@ def _drift(comparison: Comparison) -> Iterator[str]:
             yield _top_changes_more(names, split, {m: h for m, h in elsewhere.items() if h is not None})
 
 
-def _score(matrix: Matrix, pair: Mapping[str, Any], layer: int) -> str:
-    value = f"{matrix.measure} {pair['same_layer'][layer]:.2f}"
-    interval = same_layer_interval(matrix, pair)
-    return value if interval is None else f"{value} [{interval[0][layer]:.2f}, {interval[1][layer]:.2f}]"
+def _score(matrix: Matrix, series: Series, k: int) -> str:
+    value = f"{matrix.measure} {series.values[k]:.2f}"
+    if series.low is None or series.high is None:
+        return value
+    return f"{value} [{series.low[k]:.2f}, {series.high[k]:.2f}]"
 
 
-def _drop(series: Values, *, best: int, worst: int) -> str:
-    start = drop_start(series, DROP)
+def _drop(series: Series, best: int, worst: int) -> str:
+    start, values = drop_start(series, DROP), series.values
     if start is not None:
         return (
-            f"The drop starts at layer {start} ({series[start]:.2f}): from there on every layer is more than {DROP} "
-            "below the best."
+            f"The drop starts at layer {series.layers[start]} ({values[start]:.2f}): from there on every layer is more "
+            f"than {DROP} below the best."
         )
-    if series[best] - series[worst] <= DROP:
+    if values[best] - values[worst] <= DROP:
         return f"No layer is more than {DROP} below the best, so there is no drop to place."
-    return (
-        f"There is no lasting drop: the last layer ({series[~np.isnan(series)][-1]:.2f}) is within {DROP} of the best."
-    )
+    return f"There is no lasting drop: the last layer ({values[series.known[-1]]:.2f}) is within {DROP} of the best."
 
 
 def _top_changes_more(names: str, split: Halves, elsewhere: Mapping[str, Halves]) -> str:
@@ -193,11 +195,11 @@ def _across(comparison: Comparison) -> Iterator[str]:
     """wu2020 section 5.1: lower layers are more similar across architectures than higher ones."""
     matrix = headline(comparison)
     for first, second in combinations(comparison.models, 2):
-        r, c = (first.layers - 1) // 2, (second.layers - 1) // 2
-        if _same_shape(first, second) or _is_control(first) or _is_control(second) or not r * c:
+        if _same_shape(first, second) or _is_control(first) or _is_control(second):
             continue
         block = matrix.between(first.name, second.name).values
-        low, high = mean(block[1 : r + 1, 1 : c + 1]), mean(block[-r:, -c:])
+        rows, columns = (split_blocks(layers_of(matrix, m.name)) for m in (first, second))
+        low, high = (mean(block[np.ix_(i, j)]) for i, j in zip(rows, columns, strict=True))
         if low is not None and high is not None:
             yield (
                 f"Across architectures, {printable(first.name)} and {printable(second.name)}: mean {matrix.measure} of "
@@ -207,24 +209,23 @@ def _across(comparison: Comparison) -> Iterator[str]:
 
 
 def _localization(comparison: Comparison) -> Iterator[str]:
-    listed = in_order(comparison.findings.get("localization", {}), [m.name for m in comparison.models])
-    scores = {name: numbers(series) for name, series in listed.items()}
+    scores = localization_series(comparison)
     for name, series in scores.items():
-        layers = np.flatnonzero(~np.isnan(series))
-        if len(layers) < 3:
+        if len(series.known) < 3:
             continue
-        up, down = share_rising(series), share_rising(-series)
+        first, last = series.known[0], series.known[-1]
+        up, down = share_rising(series.values), share_rising(-series.values)
         way = "rises" if up >= MOSTLY else "falls" if down >= MOSTLY else "neither rises nor falls"
         yield (
-            f"Localization of {printable(name)} {way} with depth: {series[layers[0]]:.2f} at layer {layers[0]}, "
-            f"{series[layers[-1]]:.2f} at layer {layers[-1]}; in {up:.0%} of all pairs of layers the deeper is "
+            f"Localization of {printable(name)} {way} with depth: {series.values[first]:.2f} at layer "
+            f"{series.layers[first]}, {series.values[last]:.2f} at layer {series.layers[last]}; in {up:.0%} of all pairs of layers the deeper is "
             f"the more localized. 'Higher layers are more localized' (Wu et al. 2020, section 5.1) "
             f"{_holds(up >= MOSTLY)} here."
         )
-    for first, second in combinations([m for m in comparison.models if m.name in scores], 2):
-        a, b = halves(scores[first.name]), halves(scores[second.name])
-        if a is not None and b is not None and _could_be_tuned(first, second):
-            one, two = printable(first.name), printable(second.name)
+    for base, other in combinations([m for m in comparison.models if m.name in scores], 2):
+        a, b = halves(scores[base.name]), halves(scores[other.name])
+        if a is not None and b is not None and _could_be_tuned(base, other):
+            one, two = printable(base.name), printable(other.name)
             how = "less" if a.high - b.high > CLEAR else "not clearly less"
             yield (
                 f"In the upper half (layers {a.upper}) {two} is {how} localized than {one}: mean {b.high:.2f} against "

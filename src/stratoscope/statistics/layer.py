@@ -171,10 +171,14 @@ def layer_moments(rows: LayerRows, layer: int, *, full: bool = True) -> LayerMom
 
 
 def deviations(moments: LayerMoments, eps: float) -> tuple[Tensor, Tensor]:
-    """Standard deviation of each neuron, 0 where only rounding moves it, and what rounding amounts to."""
+    """Standard deviation of each neuron, 0 where only rounding moves it, and what rounding amounts to.
+
+    Weight decay leaves neurons that vary by 1e-32; next to a layer's others they are below float64's resolution too.
+    """
     rounding = ROUNDING * eps * (moments.variance + moments.mean.square()).sqrt()
     sd = moments.variance.sqrt()
-    return torch.where(sd > rounding, sd, 0.0), rounding
+    unresolved = (len(sd) * torch.finfo(torch.float64).eps) ** 0.5 * sd.max()
+    return torch.where((sd > rounding) & (sd > unresolved), sd, 0.0), rounding
 
 
 def fit_basis(rows: LayerRows, layer: int, *, whiten: bool) -> LayerBasis:
@@ -207,8 +211,8 @@ def fit_basis(rows: LayerRows, layer: int, *, whiten: bool) -> LayerBasis:
 def _principal(own: Tensor, centred: Tensor | None) -> tuple[Tensor, Tensor]:
     """Variances, largest first, and axes from the covariance or, given centred rows, from their n×n Gram matrix."""
     values, vectors = scipy.linalg.eigh(own.numpy(), driver="evd", check_finite=False)
-    variance = torch.from_numpy(np.ascontiguousarray(values[::-1]))
-    vectors = torch.from_numpy(np.ascontiguousarray(vectors[:, ::-1]))
+    variance = torch.from_numpy(values[::-1].copy())
+    vectors = torch.from_numpy(vectors[:, ::-1].copy())
     resolved = variance > len(own) * torch.finfo(torch.float64).eps * variance[0]
     variance, vectors = variance[resolved], vectors[:, resolved]
     if centred is None:
