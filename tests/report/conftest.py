@@ -3,6 +3,7 @@ values, intervals, and a constant layer 0 (as CLS rows have)."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -113,6 +114,32 @@ def comparison() -> Comparison:
 @pytest.fixture
 def make_comparison() -> Callable[..., Comparison]:
     return build
+
+
+@pytest.fixture
+def some_layers() -> Comparison:
+    """The same comparison had only layers 4, 8 and 12 of two models been asked for."""
+    whole, kept = build(), (4, 8, 12)
+    keep = [k for k, r in enumerate(whole["ckasim"].rows) if r.model != "mini" and r.index in kept]
+    axis = tuple(whole["ckasim"].rows[k] for k in keep)
+
+    def cut(values: np.ndarray | None) -> np.ndarray | None:
+        return None if values is None else values[np.ix_(keep, keep)]
+
+    matrices = tuple(Matrix(m.measure, axis, axis, cut(m.values), cut(m.low), cut(m.high)) for m in whole.matrices)
+    found = whole.findings
+    return dataclasses.replace(
+        whole,
+        matrices=matrices,
+        models=whole.models[:2],
+        findings={
+            "localization": {n: [found["localization"][n][k] for k in kept] for n in ("base", "tuned")},
+            "drift": {
+                m: [{**p, "same_layer": [p["same_layer"][k] for k in kept]} for p in pairs]
+                for m, pairs in found["drift"].items()
+            },
+        },
+    )
 
 
 @pytest.fixture

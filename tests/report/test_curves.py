@@ -7,6 +7,7 @@ import pytest
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.report.curves import drift, localization
+from stratoscope.report.heatmap import heatmap
 from stratoscope.report.render import render
 
 
@@ -41,6 +42,13 @@ def test_bands_are_drawn_where_there_are_intervals_and_only_there(comparison):
     at_8 = sorted(edge[edge[:, 0] == 8][:, 1])
     assert at_8[0] == pytest.approx(matrix.low[8, 8])
     assert at_8[-1] == pytest.approx(matrix.high[8, 8])
+
+
+def test_chosen_layers_keep_their_numbers(some_layers):
+    for figure in (drift(some_layers), localization(some_layers)):
+        assert list(figure.axes[0].lines[0].get_xdata()) == [4, 8, 12]
+    ticks = [t.get_text() for t in heatmap(some_layers["ckasim"]).axes[0].get_xticklabels()]
+    assert ticks == ["4", "8", "12"] * 2
 
 
 def test_names_that_matplotlib_would_read_as_mathematics_or_hide_are_shown(make_comparison):

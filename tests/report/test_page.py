@@ -106,6 +106,12 @@ def test_values_arrive_with_intervals_and_gaps(comparison):
     assert curve["low"][12] == pytest.approx(comparison["ckasim"].between("base", "tuned").low[12, 12], abs=1e-6)
 
 
+def test_chosen_layers_keep_their_numbers(some_layers):
+    sent = payload(Seen(page(some_layers)))
+    assert sent["matrices"][0]["rows"] == [[0, 4], [0, 8], [0, 12], [1, 4], [1, 8], [1, 12]]
+    assert sent["drift"]["ckasim"][0]["layers"] == sent["localization"][1]["layers"] == [4, 8, 12]
+
+
 def test_descriptions_are_shown_and_hold_for_the_best_fraction_too(comparison):
     sent = payload(Seen(page(comparison, descriptions={"neuronsim": "best matching neuron"})))
     told = {m["measure"]: m["description"] for m in sent["matrices"]}

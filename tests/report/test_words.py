@@ -53,6 +53,14 @@ def test_drift_carries_the_interval(comparison):
     one(sentences(comparison), "most at layer 12", f"[{low:.2f}, {high:.2f}]")
 
 
+def test_chosen_layers_keep_their_numbers(some_layers):
+    lines = sentences(some_layers)
+    value = some_layers["ckasim"].at(("base", 8), ("tuned", 8))
+    one(lines, "differ least at layer 4", "most at layer 12", f"The drop starts at layer 8 ({value:.2f})")
+    one(lines, WU6, "over layers 4,", "over layers 12.")
+    one(lines, "Localization of base rises", "at layer 4,", "at layer 12;")
+
+
 def test_a_flat_or_recovering_curve_has_no_drop(make_findings):
     one(sentences(make_findings({"drift": drift([1.0, 0.98, 0.97, 0.98, 0.96])})), "no drop to place")
     one(sentences(make_findings({"drift": drift([1.0, 0.6, 0.97, 0.98, 0.97])})), "no lasting drop", "0.97")

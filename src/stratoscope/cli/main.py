@@ -48,7 +48,9 @@ def compare(
     text: Annotated[str | None, typer.Option(help="Column that holds the text.")] = None,
     pair: Annotated[str | None, typer.Option(help="Column that holds the second text.")] = None,
     label: Annotated[str | None, typer.Option(help="Column that holds the label.")] = None,
-    columns: Annotated[str | None, typer.Option(help="Names of a column file's columns, e.g. 'word pos chunk'.")] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="Names of a column file's columns, e.g. 'word pos chunk'.")
+    ] = None,
     split: Annotated[str | None, typer.Option(help="Split of a hub data set.")] = None,
     revision: Annotated[str | None, typer.Option(help="Revision of the models on the hub.")] = None,
     name: Annotated[list[str], typer.Option(help="Label for a model, in order; may be repeated.")] = [],  # noqa: B006
@@ -59,7 +61,9 @@ def compare(
     batch_tokens: Annotated[int | None, typer.Option(help="Most tokens a model reads at once.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep activations in the run folder for later.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another result in the folder.")] = False,
-    allow_pickle: Annotated[bool, typer.Option("--allow-pickle", help="Load pickle weights, which may run code.")] = False,
+    allow_pickle: Annotated[
+        bool, typer.Option("--allow-pickle", help="Load pickle weights, which may run code.")
+    ] = False,
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run Python code that comes with a model.")
     ] = False,

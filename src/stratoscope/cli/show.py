@@ -64,7 +64,9 @@ def tell(console: Console, folder: Path, comparison: Comparison) -> None:
     for sentence in sentences(comparison):
         out.print(f"- {escape(sentence)}", highlight=False, soft_wrap=True)
     page = next(p for p in paths if p.suffix == ".html")
-    out.print(f"\nopen {escape(str(page))} in a browser; the numbers are in {escape(str(folder))}/result.json", soft_wrap=True)
+    out.print(
+        f"\nopen {escape(str(page))} in a browser; the numbers are in {escape(str(folder))}/result.json", soft_wrap=True
+    )
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -52,7 +52,7 @@ class InProcess:
 
         for k, item in enumerate(items):
             # Torch's large products keep their threads; LAPACK's small factorisations only lose by having several.
-            with threadpool_limits(1, user_api="blas"):
+            with threadpool_limits(1, user_api="blas"):  # type: ignore[no-untyped-call]
                 result = work(item)
             yield k, result
 

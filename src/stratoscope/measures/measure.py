@@ -82,6 +82,8 @@ class Measure:
     """Whether unrelated layers score far above 0 when rows are few."""
     quadratic: bool = False
     """Whether its cost grows with the square of the number of rows."""
+    for_few_rows: bool = False
+    """Whether `all` takes it only where rows do not outnumber neurons, in place of a measure that saturates."""
 
 
 def best(values: Tensor, top: float) -> Tensor:

@@ -15,7 +15,7 @@ import scipy.linalg
 import torch
 from torch import Tensor
 
-from stratoscope.statistics.layer import LayerBasis, gram
+from stratoscope.statistics.layer import LayerBasis, upper_gram
 
 TINY = 1e-6
 """Below this canonical correlation, right vectors recovered from left ones are inexact: take a full SVD."""
@@ -85,7 +85,7 @@ class Pair:
         m = self._truncated
         wide = m.shape[0] <= m.shape[1]
         a = m if wide else m.T
-        values, left = scipy.linalg.eigh(gram(a).numpy(), driver="evd", check_finite=False)
+        values, left = scipy.linalg.eigh(upper_gram(a), lower=False, overwrite_a=True, driver="evd", check_finite=False)
         rho = torch.from_numpy(np.sqrt(np.clip(values[::-1], 0, None)).copy())
         if not len(rho) or rho[-1] < TINY:
             u, s, vh = torch.linalg.svd(m, full_matrices=False)
@@ -104,7 +104,9 @@ class Pair:
 def singular_values(m: Tensor) -> Tensor:
     """Singular values from the float64 eigenvalues of m mᵀ, largest first: half an SVD's time, the same to 1e-8."""
     a = m if m.shape[0] <= m.shape[1] else m.T
-    values = scipy.linalg.eigh(gram(a).numpy(), eigvals_only=True, driver="evd", check_finite=False)
+    values = scipy.linalg.eigh(
+        upper_gram(a), lower=False, overwrite_a=True, eigvals_only=True, driver="evd", check_finite=False
+    )
     return torch.from_numpy(np.sqrt(np.clip(values[::-1], 0, None)).copy())
 
 

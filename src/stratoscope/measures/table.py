@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.measures.alignment import CKASIM, CKASIM_DEBIASED, PROCRUSTES
 from stratoscope.measures.canonical import CCA, PWSIM, SVSIM
+from stratoscope.measures.heldout import MIXEDSIM_HELDOUT
 from stratoscope.measures.kernel import CKASIM_MINIBATCH, CKASIM_RBF
 from stratoscope.measures.measure import Measure
 from stratoscope.measures.neuronsim import NEURONSIM
@@ -26,6 +27,7 @@ MEASURES: tuple[Measure, ...] = (
     LINREG,
     PROCRUSTES,
     RSA,
+    MIXEDSIM_HELDOUT,
 )
 
 ALL = "all"
@@ -77,7 +79,7 @@ def requests(names: list[str] | tuple[str, ...], *, n: int, width: int) -> tuple
         if name == ALL:
             left_out = [r for r in chosen if not _fits(r.measure, n, width)]
             chosen = [r for r in chosen if r not in left_out]
-            notes += [_why_left_out(r.measure, n, width) for r in left_out]
+            notes += [_why_left_out(r.measure, n, width) for r in left_out if not r.measure.for_few_rows]
         wanted |= {r.name: r for r in chosen}
     notes += [text for r in wanted.values() if (text := caution(r.measure, n, width))]
     return list(wanted.values()), notes
@@ -91,7 +93,7 @@ def known_names() -> tuple[str, ...]:
 def caution(measure: Measure, n: int, width: int) -> str | None:
     """What a reader must know of a measure when rows are few."""
     if measure.saturates and n <= width:
-        return f"{measure.name} is 1 for any two layers while rows ({n}) do not outnumber neurons ({width}); add rows"
+        return f"{measure.name} is 1 for any two layers while rows ({n}) do not outnumber neurons ({width}); add rows or use mixedsim-heldout"
     if measure.inflates and n < 2 * width:
         text = f"{measure.name} of unrelated layers is far above 0 with {n} rows for {width} neurons"
         exact = " and not unique where correlations repeat" if measure.name == "pwsim" and n <= width else ""
@@ -100,7 +102,10 @@ def caution(measure: Measure, n: int, width: int) -> str | None:
 
 
 def _fits(measure: Measure, n: int, width: int) -> bool:
-    return not (measure.saturates and n <= width) and not (measure.quadratic and n > QUADRATIC_ROWS)
+    few = n <= width
+    return not (
+        measure.saturates and few or measure.for_few_rows and not few or measure.quadratic and n > QUADRATIC_ROWS
+    )
 
 
 def _why_left_out(measure: Measure, n: int, width: int) -> str:

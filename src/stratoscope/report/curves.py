@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -76,7 +78,7 @@ def _axes(figure: Figure, place: tuple[int, int, int], label: str) -> Axes:
 def _line(axes: Axes, series: Series, *, label: str | None, k: int) -> None:
     color = PALETTE[k % len(PALETTE)]
     axes.set_xlim(-0.4, max(axes.get_xlim()[1] if axes.lines else 0, max(series.layers) + 0.4))
-    look = {"color": color, "marker": MARKERS[k % len(MARKERS)], "markersize": 3.5, "linewidth": 1.4}
+    look: dict[str, Any] = {"color": color, "marker": MARKERS[k % len(MARKERS)], "markersize": 3.5, "linewidth": 1.4}
     (line,) = axes.plot(series.layers, series.values, **look)
     # matplotlib hides labels that begin with an underscore, so a name that does gets a blank before it.
     line.set_label("_" if label is None else f" {label}")

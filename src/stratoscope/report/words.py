@@ -218,9 +218,9 @@ def _localization(comparison: Comparison) -> Iterator[str]:
         way = "rises" if up >= MOSTLY else "falls" if down >= MOSTLY else "neither rises nor falls"
         yield (
             f"Localization of {printable(name)} {way} with depth: {series.values[first]:.2f} at layer "
-            f"{series.layers[first]}, {series.values[last]:.2f} at layer {series.layers[last]}; in {up:.0%} of all pairs of layers the deeper is "
-            f"the more localized. 'Higher layers are more localized' (Wu et al. 2020, section 5.1) "
-            f"{_holds(up >= MOSTLY)} here."
+            f"{series.layers[first]}, {series.values[last]:.2f} at layer {series.layers[last]}; in {up:.0%} of all "
+            f"pairs of layers the deeper is the more localized. 'Higher layers are more localized' (Wu et al. 2020, "
+            f"section 5.1) {_holds(up >= MOSTLY)} here."
         )
     for base, other in combinations([m for m in comparison.models if m.name in scores], 2):
         a, b = halves(scores[base.name]), halves(scores[other.name])

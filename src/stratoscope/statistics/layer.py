@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import scipy.linalg
 import torch
 from torch import Tensor
@@ -17,6 +18,8 @@ ROUNDING = 4.0
 
 LayerNorm makes a layer exactly rank d-1; along the lost direction only the rounding of the forward pass is left.
 """
+GENTLE = 300.0
+"""Ratio of standard deviations up to which whitening products in float32 err by less than 1e-8."""
 ILL_CONDITIONED = 3e3
 """Ratio of standard deviations above which one float64 eigendecomposition does not whiten to 1e-8."""
 
@@ -39,9 +42,9 @@ class LayerMoments:
     @classmethod
     def of(cls, chunk: Tensor, *, full: bool = True, shift: Tensor | None = None) -> LayerMoments:
         """Moments of one chunk of rows: the whole scatter matrix, or only its diagonal."""
-        c = chunk.double()
+        c = chunk.to(torch.float64, copy=True)
         shift = c.mean(0) if shift is None else shift
-        c = c - shift
+        c -= shift
         return cls(len(c), shift, c.sum(0), gram(c.T) if full else c.square().sum(0))
 
     def __add__(self, other: LayerMoments) -> LayerMoments:
@@ -73,10 +76,22 @@ class LayerMoments:
         return (squares / self.count - (self.total / self.count).square()).clamp_min(0)
 
 
+def upper_gram(a: Tensor) -> npt.NDArray[np.float64]:
+    """a aᵀ in float64 at half the cost of a general product; zeros below the diagonal."""
+    # BLAS reads columns: whichever of a and aᵀ is contiguous goes in without a copy.
+    if a.T.is_contiguous():
+        upper = scipy.linalg.blas.dsyrk(1.0, a.T.numpy().T)
+    else:
+        upper = scipy.linalg.blas.dsyrk(1.0, a.contiguous().numpy().T, trans=1)
+    return upper
+
+
 def gram(a: Tensor) -> Tensor:
-    """a aᵀ in float64 at half the cost of a general product."""
-    upper = scipy.linalg.blas.dsyrk(1.0, a.T.numpy() if a.T.is_contiguous() else a.contiguous().numpy().T, trans=1)
-    return torch.from_numpy(np.triu(upper) + np.triu(upper, 1).T)
+    """a aᵀ in float64."""
+    upper = torch.from_numpy(upper_gram(a))
+    full = upper + upper.T
+    full.diagonal().mul_(0.5)
+    return full
 
 
 @dataclass(frozen=True)
@@ -118,6 +133,11 @@ class LayerBasis:
         return self.width if self.variance is None else len(self.variance)
 
     @property
+    def gentle(self) -> bool:
+        """Whether the standard deviations along the axes are near enough for products in the rows' own precision."""
+        return self.variance is None or not self.rank or bool(self.variance[0] < GENTLE**2 * self.variance[-1])
+
+    @property
     def constant(self) -> bool:
         """Whether the layer does not vary over these rows at all."""
         return not bool(self.sd.any())
@@ -152,14 +172,17 @@ class LayerBasis:
         return cls(int(n), t["mean"], t["sd"], spread, norms, t.get("variance"), t.get("to"), t.get("back"))
 
     def transform(self, chunk: Tensor) -> Tensor:
-        """Rows in this basis, in the rows' own precision; the products are float64 because they cancel."""
+        """Rows in this basis, in the rows' own precision; the mean is taken off in float64, where it cancels."""
         c = chunk.double() - self.mean
-        return (c if self.to is None else c @ self.to).to(chunk.dtype)
+        if self.to is None:
+            return c.to(chunk.dtype)
+        # A float32 product adds noise of condition·eps to coordinates of size 1, and its square to their products.
+        return c.to(chunk.dtype) @ self.to.to(chunk.dtype) if self.gentle else (c @ self.to).to(chunk.dtype)
 
     def squared_norms(self, w: Tensor) -> Tensor:
         """‖x - mean‖² of rows given in this basis."""
-        weighted = w.square() if self.variance is None else w.square() * self.variance.to(w.dtype)
-        return weighted.sum(1, dtype=torch.float64)
+        weights = torch.ones(self.width) if self.variance is None else self.variance
+        return torch.mv(w.square(), weights.to(w.dtype)).double()
 
 
 def layer_moments(rows: LayerRows, layer: int, *, full: bool = True) -> LayerMoments:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -57,9 +58,7 @@ def chosen_layers(survey: Survey, name: str, layers: tuple[int, ...] | None) -> 
         return tuple(range(survey.layers))
     for k in layers:
         if not 0 <= k < survey.layers:
-            raise StratoscopeError(
-                f"'{name}' has no layer {k}; its layers are 0-{survey.layers - 1} (0 = embeddings)"
-            )
+            raise StratoscopeError(f"'{name}' has no layer {k}; its layers are 0-{survey.layers - 1} (0 = embeddings)")
     return layers
 
 
@@ -107,7 +106,7 @@ def _shard(
     return {
         _tensor_name(layer, a): x[a - first : b - first].clone()
         for layer, x in zip(layers, kept, strict=True)
-        for a, b in zip(shard[:-1], shard[1:], strict=True)
+        for a, b in pairwise(shard)
     }
 
 

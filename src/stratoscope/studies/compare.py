@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def compare(
     options: Options | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Compare all layers of all models; with `out`, finished parts are kept there and an equal request is not redone."""
+    """Compare all layers of all models; with `out`, finished parts are kept there and reused."""
     options, progress = options or Options(), progress or Silent()
     _check(options)
     specs = _named([ModelSpec(m) if isinstance(m, str) else m for m in models], options)
@@ -113,7 +114,7 @@ def _run(
         axis += [Layer(spec.label, k) for k in layers]
         precision += [torch.finfo(getattr(torch, seen.dtype)).eps] * len(layers)
     bounds = chunk_starts(rows.sentence)
-    sizes = tuple(b - a for a, b in zip(bounds, bounds[1:], strict=False))
+    sizes = tuple(b - a for a, b in pairwise(bounds))
     stored = StoredRows(sizes, tuple(tuple(f) for f in files), tuple(precision))
     width = max(s.width for s in surveys)
     work = len(rows) * float(len(axis) * width) ** 2 * max(1, options.bootstrap)
@@ -125,9 +126,7 @@ def _run(
         intervals = {}
         if options.bootstrap:
             sentence = torch.from_numpy(rows.sentence)
-            intervals = bootstrap(
-                stored, sentence, wanted, values, replicates=options.bootstrap, setting=setting
-            )
+            intervals = bootstrap(stored, sentence, wanted, values, replicates=options.bootstrap, setting=setting)
     axes = tuple(axis)
     matrices = []
     for name, value in values.items():
@@ -243,7 +242,9 @@ def _constant_notes(
     absent = [str(a) for a, c in zip(axes, scoring.constant, strict=True) if c == width[a.model]]
     partly = sum(c for a, c in zip(axes, scoring.constant, strict=True) if c < width[a.model])
     notes = [f"{', '.join(absent)} do not vary over these rows and are shown as absent"] if absent else []
-    return notes + ([f"{partly} neurons do not vary over these rows and score 0 in neuronsim and mixedsim"] if partly else [])
+    return notes + (
+        [f"{partly} neurons do not vary over these rows and score 0 in neuronsim and mixedsim"] if partly else []
+    )
 
 
 def _physical_memory() -> float:

@@ -1,0 +1,129 @@
+"""The obvious way: one SVD of every layer's rows, then every pair of layers on its own.
+
+In float32, without a thought for rank, this is the code the papers publish (with their mistakes mended) and the peer the
+engine is measured against. In float64, with the directions that only rounding fills cut off, it is the reference for
+accuracy. It shares nothing with the package.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.stats
+import torch
+from torch import Tensor
+
+Both = tuple[float, float]
+"""Score with the first layer as first argument, and the other way round."""
+
+SHARE = 0.99
+"""Part of the variance that SVCCA and PWCCA keep."""
+GAP = 30.0
+"""Two neighbouring singular values this far apart divide signal from rounding; real spectra fall smoothly."""
+RBF_FRACTION = 0.5
+"""Bandwidth over median distance."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer's centred rows and their SVD."""
+
+    x: Tensor
+    u: Tensor
+    s: Tensor
+
+    @classmethod
+    def of(cls, rows: Tensor, *, cut: bool = False) -> Layer:
+        """Centre and decompose in the precision the rows come in; `cut` leaves out what only rounding fills."""
+        x = rows - rows.mean(0)
+        u, s, _ = torch.linalg.svd(x, full_matrices=False)
+        r = rank(s) if cut else len(s)
+        return cls(x, u[:, :r], s[:r])
+
+    @property
+    def kept(self) -> int:
+        """Fewest components that reach `SHARE` of the variance."""
+        part = torch.cumsum(self.s.square(), 0)
+        return int((part < SHARE * part[-1]).sum()) + 1
+
+
+def rank(s: Tensor) -> int:
+    """Singular values above the widest gap in the lower half of the spectrum; all of them if no gap is wide."""
+    half = len(s) // 2
+    gaps = s[half:-1] / s[half + 1 :].clamp_min(torch.finfo(s.dtype).tiny)
+    return half + int(gaps.argmax()) + 1 if len(gaps) and gaps.max() > GAP else len(s)
+
+
+def scores(a: Layer, b: Layer) -> dict[str, Both]:
+    """Every linear measure of SPEC §2 for one pair of layers, in both directions."""
+    cross = a.x.T @ b.x
+    overlap = a.u.T @ b.u
+    a_sd, b_sd = a.x.square().sum(0).sqrt(), b.x.square().sum(0).sqrt()
+    correlation = (cross / a_sd[:, None] / b_sd).abs()
+    a_on_b, b_on_a = (b.u.T @ a.x).square().sum(0).sqrt(), (a.u.T @ b.x).square().sum(0).sqrt()
+    u, rho, vh = torch.linalg.svd(overlap[: a.kept, : b.kept], full_matrices=False)
+    return {
+        "neuronsim": (_mean(correlation.max(1).values), _mean(correlation.max(0).values)),
+        "mixedsim": (_mean(a_on_b / a_sd), _mean(b_on_a / b_sd)),
+        "svsim": _same(rho.mean()),
+        "pwsim": (_weighted(a, u, rho), _weighted(b, vh.T, rho)),
+        "ckasim": _same(cross.square().sum() / (_fourth(a) * _fourth(b)).sqrt()),
+        "ckasim-debiased": _same(_unbiased(a, b, cross) / (_unbiased(a, a) * _unbiased(b, b)).sqrt()),
+        "cca": _same(torch.linalg.svdvals(overlap).mean()),
+        "linreg": (_ratio(b_on_a, b_sd), _ratio(a_on_b, a_sd)),
+        "procrustes": _same(torch.linalg.svdvals(cross).sum() / (a_sd.square().sum() * b_sd.square().sum()).sqrt()),
+    }
+
+
+def _weighted(layer: Layer, vectors: Tensor, rho: Tensor) -> float:
+    variates = layer.u[:, : layer.kept] @ vectors
+    weight = (variates.T @ layer.x).abs().sum(1)
+    return float((weight * rho).sum() / weight.sum())
+
+
+def _fourth(layer: Layer) -> Tensor:
+    return layer.s.square().square().sum()
+
+
+def _unbiased(a: Layer, b: Layer, cross: Tensor | None = None) -> Tensor:
+    """Unbiased HSIC (Song et al. 2012) from features, up to a factor that the ratio loses."""
+    n = len(a.x)
+    product = _fourth(a) if cross is None else cross.square().sum()
+    a_norm, b_norm = a.x.square().sum(1), b.x.square().sum(1)
+    corner = a_norm.sum() * b_norm.sum() / ((n - 1) * (n - 2))
+    return product - n / (n - 2) * (a_norm * b_norm).sum() + corner
+
+
+def rbf_cka(x: Tensor, y: Tensor) -> float:
+    """CKA with RBF kernels, both n×n kernels made for this pair."""
+    k, m = _kernel(x - x.mean(0)), _kernel(y - y.mean(0))
+    return float((k * m).sum() / (k.square().sum() * m.square().sum()).sqrt())
+
+
+def _kernel(x: Tensor) -> Tensor:
+    norms = x.square().sum(1)
+    distances = torch.addmm(norms[:, None] + norms, x, x.T, alpha=-2).clamp_min_(0)
+    width = 2 * RBF_FRACTION**2 * float(distances.median())
+    kernel = distances.div_(-width).exp_()
+    means = kernel.mean(0)
+    return kernel.sub_(means[:, None]).sub_(means).add_(means.mean())
+
+
+def rsa(x: Tensor, y: Tensor) -> float:
+    """Spearman correlation of the rows' correlation distances; columns are centred by the caller."""
+    upper = np.triu_indices(len(x), 1)
+    a, b = (1 - np.corrcoef(rows.double().numpy())[upper] for rows in (x, y))
+    return float(scipy.stats.spearmanr(a, b).statistic)
+
+
+def _same(value: Tensor) -> Both:
+    return float(value), float(value)
+
+
+def _mean(values: Tensor) -> float:
+    return float(values.mean())
+
+
+def _ratio(fitted: Tensor, own: Tensor) -> float:
+    return float(fitted.square().sum() / own.square().sum())

@@ -1,0 +1,83 @@
+"""mixedsim-heldout: mixedsim scored on rows the regression has not seen, so that few rows do not look like a fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from stratoscope.measures.measure import INVERTIBLE, NEURONS, Item, Measure, RowWork, Sums
+from stratoscope.statistics.layer import LayerBasis, deviations, fit_basis, layer_moments
+from stratoscope.statistics.rows import LayerRows
+
+
+@dataclass(frozen=True)
+class Half:
+    """The first or the second half of every chunk: contiguous rows, so that sentences stay on one side."""
+
+    rows: LayerRows
+    second: bool
+
+    @property
+    def sizes(self) -> list[int]:
+        return [n - n // 2 if self.second else n // 2 for n in self.rows.sizes]
+
+    @property
+    def layers(self) -> int:
+        return self.rows.layers
+
+    def eps(self, layer: int) -> float:
+        return self.rows.eps(layer)
+
+    def chunk(self, layer: int, index: int) -> Tensor:
+        x = self.rows.chunk(layer, index)
+        return x[len(x) // 2 :] if self.second else x[: len(x) // 2]
+
+
+def _plan(rows: LayerRows, seed: int) -> list[Item]:
+    return [{"layer": k} for k in range(rows.layers)]
+
+
+def _work(rows: LayerRows, item: Item) -> Sums:
+    """Scores of every layer's neurons regressed on one layer: fitted on first halves, correlated on second halves."""
+    train, test = Half(rows, second=False), Half(rows, second=True)
+    y = item["layer"]
+    basis = fit_basis(train, y, whiten=True)
+    scores = [_correlation(basis, y, x, train, test) for x in range(rows.layers)]
+    return {f"on.{y:05d}": torch.tensor(scores, dtype=torch.float64)}
+
+
+def _correlation(basis: LayerBasis, y: int, x: int, train: LayerRows, test: LayerRows) -> float:
+    """Mean over neurons of x of Pearson(predicted, true) on the test rows, at least 0; constant neurons score 0."""
+    centre = layer_moments(train, x, full=False).mean
+    fit = torch.zeros(basis.rank, len(centre), dtype=torch.float64)
+    for k in range(len(train.sizes)):
+        fit += basis.transform(train.chunk(y, k)).double().T @ (train.chunk(x, k).double() - centre) / basis.n
+    sums = torch.zeros(5, len(centre), dtype=torch.float64)
+    for k in range(len(test.sizes)):
+        p = basis.transform(test.chunk(y, k)).double() @ fit
+        t = test.chunk(x, k).double() - centre
+        sums += torch.stack([p.sum(0), t.sum(0), p.square().sum(0), t.square().sum(0), (p * t).sum(0)])
+    p, t, pp, tt, pt = sums / sum(test.sizes)
+    sd, _ = deviations(layer_moments(test, x, full=False), test.eps(x))
+    scale = ((pp - p.square()).clamp_min(0) * (tt - t.square()).clamp_min(0)).sqrt()
+    r = torch.where((sd > 0) & (scale > 0), (pt - p * t) / scale, 0.0)
+    return float(r.clamp(0, 1).mean())
+
+
+def _finish(sums: Sums) -> Tensor:
+    return torch.stack([sums[name] for name in sorted(sums)], dim=1)
+
+
+MIXEDSIM_HELDOUT = Measure(
+    name="mixedsim-heldout",
+    summary="mixedsim fitted on half of the rows and scored on the other half: near 0 for unrelated layers",
+    reference="Wu et al. 2020, A.2, held out",
+    symmetric=False,
+    bounds=(0, 1),
+    invariant_x=NEURONS,
+    invariant_y=INVERTIBLE,
+    rows=RowWork(_plan, _work, _finish),
+    for_few_rows=True,
+)
