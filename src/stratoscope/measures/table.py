@@ -93,7 +93,8 @@ def known_names() -> tuple[str, ...]:
 def caution(measure: Measure, n: int, width: int) -> str | None:
     """What a reader must know of a measure when rows are few."""
     if measure.saturates and n <= width:
-        return f"{measure.name} is 1 for any two layers while rows ({n}) do not outnumber neurons ({width}); add rows or use mixedsim-heldout"
+        few = f"while rows ({n}) do not outnumber neurons ({width})"
+        return f"{measure.name} is 1 for any two layers {few}; add rows, or use mixedsim-heldout"
     if measure.inflates and n < 2 * width:
         text = f"{measure.name} of unrelated layers is far above 0 with {n} rows for {width} neurons"
         exact = " and not unique where correlations repeat" if measure.name == "pwsim" and n <= width else ""
@@ -102,10 +103,9 @@ def caution(measure: Measure, n: int, width: int) -> str | None:
 
 
 def _fits(measure: Measure, n: int, width: int) -> bool:
-    few = n <= width
-    return not (
-        measure.saturates and few or measure.for_few_rows and not few or measure.quadratic and n > QUADRATIC_ROWS
-    )
+    if measure.quadratic and n > QUADRATIC_ROWS:
+        return False
+    return not (measure.saturates if n <= width else measure.for_few_rows)
 
 
 def _why_left_out(measure: Measure, n: int, width: int) -> str:
