@@ -7,8 +7,8 @@ import fcntl
 import hashlib
 import json
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,17 +53,18 @@ def disk_errors(path: Path) -> Iterator[None]:
 @contextmanager
 def atomic(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
     """Write a file that appears whole or not at all, even if the process is killed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    # Opened by name rather than by mkstemp, whose files only their owner may read.
+    tmp = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     with disk_errors(path):
-        fd, tmp = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with os.fdopen(fd, mode, encoding=None if "b" in mode else "utf-8") as f:
+            with tmp.open(mode, encoding=None if "b" in mode else "utf-8") as f:
                 yield f
                 f.flush()
                 os.fsync(f.fileno())
             os.replace(tmp, path)
         except BaseException:
-            Path(tmp).unlink(missing_ok=True)
+            tmp.unlink(missing_ok=True)
             raise
 
 
