@@ -103,7 +103,11 @@ def read_rows(model: Path, text: Path, *, unit: str, sizes: tuple[int, ...], cac
         for first, last in zip((0, *sizes), sizes, strict=False):
             part, kept = rows.slice(corpus, first, last)
             reading = Reading(part, kept, unit, "last", None, None)
-            pieces = [p for spec, s in zip(specs, surveys, strict=True) for p in keep_activations(spec, s, reading, folder, Silent())]
+            pieces = [
+                p
+                for spec, s in zip(specs, surveys, strict=True)
+                for p in keep_activations(spec, s, reading, folder, Silent())
+            ]
             bounds = chunk_starts(kept.sentence)
             counts += [b - a for a, b in zip(bounds, bounds[1:], strict=False)]
             for have, more in zip(files, pieces, strict=True):

@@ -32,7 +32,9 @@ class Meter:
         self._cpu, self._wall = _cpu_seconds(), time.perf_counter()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.wall, self.cpu = time.perf_counter() - self._wall, _cpu_seconds() - self._cpu
         self._stop.set()
         self._watch.join()

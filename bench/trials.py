@@ -59,7 +59,7 @@ def ours(spec: Spec) -> Outcome:
     wanted = [parse(name) for name in spec["measures"]]
     torch.set_num_threads(cores())
     with tempfile.TemporaryDirectory(dir=spec["scratch"]) as tmp, RunFolder.open(tmp) as folder:
-        with Meter() as meter, closing(local_engine(spec["workers"])) as engine:
+        with Meter() as meter, closing(local_engine(spec["workers"], spec["work"])) as engine:
             begun = time.perf_counter()
             for _ in engine.map(abs, range(engine.workers)):
                 pass  # starts the workers
@@ -166,7 +166,7 @@ def extraction(spec: Spec) -> Outcome:
     import torch
 
     from stratoscope.data.readers import read_corpus
-    from stratoscope.models.extraction import batches, default_batch_tokens, evaluating, extract, padded
+    from stratoscope.models.extraction import batches, default_batch_tokens, extract, padded
     from stratoscope.models.loading import ModelSpec, load
     from stratoscope.models.rows import plan_rows
 
@@ -176,24 +176,21 @@ def extraction(spec: Spec) -> Outcome:
     rows = plan_rows(corpus, [model.encoder], "word")
     encoded = model.encoder.encode(corpus, "word")
     used = torch.from_numpy(rows.sentence).unique().numpy()
-    inputs = [padded(encoded, used[b], model.encoder) for b in batches(encoded.lengths[used], default_batch_tokens(model))]
+    inputs = [
+        padded(encoded, used[b], model.encoder) for b in batches(encoded.lengths[used], default_batch_tokens(model))
+    ]
     seconds = {"ours": 0.0, "bare": 0.0}
-    with evaluating(model.module), torch.inference_mode():
+    with torch.inference_mode():
         model.module(**inputs[-1])  # warm
     stream = extract(model, corpus, rows, unit="word")
-
-    def read() -> None:
-        next(stream)
-
-    def bare(batch: dict[str, Tensor]) -> None:
-        with evaluating(model.module), torch.inference_mode():
-            model.module(**batch)
-
     for k, batch in enumerate(inputs):
-        turns: list[tuple[str, Callable[[], None]]] = [("ours", read), ("bare", lambda batch=batch: bare(batch))]
-        for name, work in turns if k % 2 else reversed(turns):
+        for name in ("ours", "bare") if k % 2 else ("bare", "ours"):
             begun = time.perf_counter()
-            work()
+            if name == "ours":
+                next(stream)  # the first one tokenises the text as well
+            else:
+                with torch.inference_mode():
+                    model.module(**batch)
             seconds[name] += time.perf_counter() - begun
     return {**seconds, "rows": len(rows), "tokens": int(encoded.lengths[used].sum())}
 
@@ -233,7 +230,9 @@ def _members(pairs: Iterable[tuple[int, int]]) -> list[int]:
     return sorted({k for pair in pairs for k in pair})
 
 
-def _by_measure(found: dict[tuple[int, int], dict[str, tuple[float, float]]]) -> dict[str, dict[str, tuple[float, float]]]:
+def _by_measure(
+    found: dict[tuple[int, int], dict[str, tuple[float, float]]],
+) -> dict[str, dict[str, tuple[float, float]]]:
     names = next(iter(found.values()))
     return {name: {f"{i},{j}": s[name] for (i, j), s in found.items()} for name in names}
 

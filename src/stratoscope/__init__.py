@@ -16,9 +16,10 @@ from stratoscope.core.errors import StratoscopeError
 if TYPE_CHECKING:
     from stratoscope.core.result import Comparison
     from stratoscope.data.corpus import Corpus
+    from stratoscope.measures.structure import Neuron
     from stratoscope.models.loading import ModelSpec
 
-__all__ = ["StratoscopeError", "compare", "load", "similarity"]
+__all__ = ["StratoscopeError", "compare", "load", "localization", "rank_neurons", "similarity"]
 
 
 def similarity(x: Any, y: Any, measure: str = "ckasim", *, seed: int = 0) -> float:
@@ -43,6 +44,20 @@ def compare(
 
     chosen = (measures,) if isinstance(measures, str) else tuple(measures)
     return run(models, data=data, out=out, options=Options(unit=unit, measures=chosen, **options))
+
+
+def localization(comparison: Comparison, *, standardise: bool = False) -> dict[str, list[float | None]]:
+    """Localization score of every layer, by model (Wu et al. 2020); needs neuronsim and svsim in the result."""
+    from stratoscope.measures.structure import localization as run
+
+    return run(comparison, standardise=standardise)
+
+
+def rank_neurons(comparison: Comparison, model: str, layer: int, *, by: str = "max") -> list[Neuron]:
+    """Neurons of a layer by their strongest (`max`) or weakest (`min`) counterpart over all other layers."""
+    from stratoscope.measures.structure import rank_neurons as run
+
+    return run(comparison, model, layer, by=by)
 
 
 def load(folder: str | Path) -> Comparison:

@@ -100,6 +100,7 @@ CASES: dict[str, Callable[[], Layers]] = {
     "constant columns": constant_columns,
     "constant columns in float64": lambda: constant_columns(np.float64),
     "outlier dimensions": outliers,
+    "condition 290": lambda: ill_conditioned(290, n=60),
     "condition 1e3": lambda: ill_conditioned(1e3),
     "condition 1e5": lambda: ill_conditioned(1e5),
     "condition 1e5 along neurons": lambda: ill_conditioned(1e5, rotated=False),

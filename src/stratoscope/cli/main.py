@@ -59,6 +59,9 @@ def compare(
     memory: Annotated[str | None, typer.Option(help="Memory to work in, e.g. 4GB; half the machine's.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes for the comparison; one per core.")] = None,
     batch_tokens: Annotated[int | None, typer.Option(help="Most tokens a model reads at once.")] = None,
+    standardise: Annotated[
+        bool, typer.Option("--standardise", help="Z-score the two parts of the localization score first.")
+    ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep activations in the run folder for later.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another result in the folder.")] = False,
     allow_pickle: Annotated[
@@ -87,6 +90,7 @@ def compare(
         memory=parse_bytes(memory),
         workers=workers,
         batch_tokens=batch_tokens,
+        standardise=standardise,
         keep=keep,
         overwrite=overwrite,
     )

@@ -66,10 +66,9 @@ def score_layers(rows: LayerRows, wanted: Sequence[Request], setting: Setting | 
     """Scores of every pair of layers; NaN where one of the layers does not vary at all."""
     setting = setting or Setting()
     pairwise = [r for r in wanted if r.measure.compare]
-    scored = _score_pairs(rows, pairwise, setting) if pairwise else {}
+    scored, sds = _score_pairs(rows, pairwise, setting) if pairwise else ({}, _deviations(rows))
     for request in (r for r in wanted if r.measure.rows):
         scored[request.name] = _score_rows(rows, request, setting)
-    sds = [deviations(layer_moments(rows, k, full=False), rows.eps(k))[0] for k in range(rows.layers)]
     absent = torch.tensor([not bool(sd.any()) for sd in sds])
     for found in scored.values():
         found.values[absent] = math.nan
@@ -80,7 +79,10 @@ def score_layers(rows: LayerRows, wanted: Sequence[Request], setting: Setting | 
 # --- measures of covariances ---------------------------------------------------------------------------------------
 
 
-def _score_pairs(rows: LayerRows, wanted: Sequence[Request], setting: Setting) -> dict[str, Scored]:
+def _score_pairs(
+    rows: LayerRows, wanted: Sequence[Request], setting: Setting
+) -> tuple[dict[str, Scored], list[Tensor]]:
+    """Scores by name, and each layer's standard deviations."""
     n, layers = count(rows), range(rows.layers)
     width = max(rows.chunk(k, 0).shape[1] for k in layers)
     whiten = n <= width or any(r.measure.whitens for r in wanted)
@@ -97,7 +99,12 @@ def _score_pairs(rows: LayerRows, wanted: Sequence[Request], setting: Setting) -
         for t in tiles
     ]
     done = run_parts(_score_tile, work, "tile", setting, "comparing layers", weights=[len(t) for t in tiles])
-    return {r.name: _assemble(r, done, tiles, rows.layers) for r in wanted}
+    return {r.name: _assemble(r, done, tiles, rows.layers) for r in wanted}, [t["sd"] for t in prepared]
+
+
+def _deviations(rows: LayerRows) -> list[Tensor]:
+    """Each layer's standard deviations, where no basis was fitted that has them."""
+    return [deviations(layer_moments(rows, k, full=False), rows.eps(k))[0] for k in range(rows.layers)]
 
 
 def _prepare(item: Item) -> Tensors:

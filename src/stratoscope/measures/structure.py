@@ -74,7 +74,7 @@ def localization(comparison: Comparison, *, standardise: bool = False) -> dict[s
     }
 
 
-def findings(comparison: Comparison) -> dict[str, Any]:
+def findings(comparison: Comparison, *, standardise: bool = False) -> dict[str, Any]:
     """Everything derived from the matrices that a reader of the result wants, as plain data."""
     blocks: dict[str, Any] = {}
     drift: dict[str, Any] = {}
@@ -89,7 +89,7 @@ def findings(comparison: Comparison) -> dict[str, Any]:
         ]
     found: dict[str, Any] = {"blocks": blocks, "drift": {k: v for k, v in drift.items() if v}}
     if {"neuronsim", "svsim"} <= set(comparison):
-        found["localization"] = localization(comparison)
+        found["localization"] = localization(comparison, standardise=standardise)
     return found
 
 

@@ -53,7 +53,7 @@ def panels(what: Comparison | Sequence[Matrix], *, measure: str | None = None) -
 
 def caption(matrices: Sequence[Matrix]) -> str:
     """What a reader must know to read the picture, including which layers have no value."""
-    words = "Rows: first argument; columns: second. Lowest layer at the lower left; layer 0 is the output of the embeddings."
+    words = "Rows: first argument; columns: second. Lowest layer lower left; layer 0 is the output of the embeddings."
     gone = list(dict.fromkeys(layer for m in matrices for layer in constant_layers(m)))
     if gone:
         names = ", ".join(f"{shorten(layer.model, 24)}:{layer.index}" for layer in gone)

@@ -54,6 +54,8 @@ class Options:
     """Bytes to work in; half of the machine's by default."""
     workers: int | None = None
     batch_tokens: int | None = None
+    standardise: bool = False
+    """Z-score neuronsim and svsim before taking their difference as localization."""
     keep: bool = False
     """Keep activations in the run folder for later comparisons."""
     overwrite: bool = False
@@ -143,7 +145,7 @@ def _run(
         provenance=_provenance(options, request),
         arrays={k: v.numpy() for s in scoring.scored.values() for k, v in s.arrays.items()},
     )
-    return replace(found, findings=findings(found))
+    return replace(found, findings=findings(found, standardise=options.standardise))
 
 
 def _check(options: Options) -> None:
@@ -186,6 +188,7 @@ def _request(
             "layers": options.layers,
             "seed": options.seed,
             "bootstrap": options.bootstrap,
+            "standardise": options.standardise,
             "version": version("stratoscope"),
         },
         length=64,
@@ -226,6 +229,7 @@ def _provenance(options: Options, request: str) -> dict[str, Any]:
         "request": request,
         "seed": options.seed,
         "bootstrap": options.bootstrap,
+        "standardise": options.standardise,
         "versions": {name: version(name) for name in LIBRARIES} | {"python": platform.python_version()},
     }
 
