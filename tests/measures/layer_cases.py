@@ -73,7 +73,9 @@ def outliers(ratio: float = 3000) -> Layers:
     return Layers(x.astype(np.float32), y.astype(np.float32), 32, 20)
 
 
-def ill_conditioned(condition: float, *, n: int = 600, rotated: bool = True, dtype: type = np.float32) -> Layers:
+def ill_conditioned(
+    condition: float, *, n: int = 300, offset: float = 0.3, rotated: bool = True, dtype: type = np.float32
+) -> Layers:
     """Singular values falling evenly over `condition`, in rotated axes or along the neurons."""
     x, y = related(n, 28, 21)
     layers = []
@@ -82,7 +84,7 @@ def ill_conditioned(condition: float, *, n: int = 600, rotated: bool = True, dty
         d = m.shape[1]
         mix = rotation(d, 3 + k)
         flat = u @ mix * np.sqrt(n) * np.geomspace(1, 1 / condition, d)
-        layers.append((flat @ rotation(d, 5 + k).T if rotated else flat) + 0.3)
+        layers.append((flat @ rotation(d, 5 + k).T if rotated else flat) + offset)
     return Layers(layers[0].astype(dtype), layers[1].astype(dtype), 28, 21)
 
 

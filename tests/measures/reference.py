@@ -12,7 +12,7 @@ from itertools import permutations
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import orthogonal_procrustes
-from scipy.spatial.distance import pdist
+from scipy.spatial.distance import cdist, pdist
 from scipy.stats import spearmanr
 
 Rows = npt.NDArray[np.float64]
@@ -121,8 +121,7 @@ def linear_kernel(x: Rows) -> Kernel:
 
 def rbf_kernel(x: Rows, fraction: float = 0.5) -> Kernel:
     """exp(-d² / (2 (fraction · median)²)) with the median over all pairs of rows, a row with itself included."""
-    n = len(x)
-    squared = np.array([[((x[i] - x[j]) ** 2).sum() for j in range(n)] for i in range(n)])
+    squared = cdist(x, x, "sqeuclidean")
     return np.exp(-squared / (2 * fraction**2 * np.median(squared)))
 
 
@@ -147,13 +146,17 @@ def hsic1(k: Kernel, l: Kernel) -> float:  # noqa: E741
     n = len(k)
     k, l = k - np.diag(np.diag(k)), l - np.diag(np.diag(l))  # noqa: E741
     one = np.ones(n)
-    total = np.trace(k @ l) + (one @ k @ one) * (one @ l @ one) / ((n - 1) * (n - 2)) - 2 / (n - 2) * (one @ k @ l @ one)
+    total = (
+        np.trace(k @ l) + (one @ k @ one) * (one @ l @ one) / ((n - 1) * (n - 2)) - 2 / (n - 2) * (one @ k @ l @ one)
+    )
     return float(total / (n * (n - 3)))
 
 
 def hsic_u_statistic(k: Kernel, l: Kernel) -> float:  # noqa: E741
     """The same by its meaning: k_ij l_ij + k_ij l_qr - 2 k_ij l_iq averaged over all distinct i, j, q, r."""
-    terms = [k[i, j] * l[i, j] + k[i, j] * l[q, r] - 2 * k[i, j] * l[i, q] for i, j, q, r in permutations(range(len(k)), 4)]
+    terms = [
+        k[i, j] * l[i, j] + k[i, j] * l[q, r] - 2 * k[i, j] * l[i, q] for i, j, q, r in permutations(range(len(k)), 4)
+    ]
     return float(np.mean(terms))
 
 

@@ -10,9 +10,16 @@ class StratoscopeError(Exception):
     """Bad input or a state the user can mend; the CLI prints it as one sentence and exits with code 2."""
 
 
-def unknown_name(kind: str, got: str, choices: Iterable[str]) -> StratoscopeError:
+class UnknownName(StratoscopeError, KeyError):
+    """A name that is not in a table; also a KeyError, so that mappings behave (`in`, `get`)."""
+
+    def __str__(self) -> str:  # KeyError would show its message in quotes
+        return Exception.__str__(self)
+
+
+def unknown_name(kind: str, got: str, choices: Iterable[str]) -> UnknownName:
     """Return the error for a name that is not in a table, with the nearest name and all choices."""
     names = list(choices)
     near = difflib.get_close_matches(got, names, n=1)
     hint = f"did you mean '{near[0]}'? " if near else ""
-    return StratoscopeError(f"unknown {kind} '{got}'; {hint}choose from: {', '.join(names)}")
+    return UnknownName(f"unknown {kind} '{got}'; {hint}choose from: {', '.join(names)}")

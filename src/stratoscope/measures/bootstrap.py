@@ -30,7 +30,7 @@ def bootstrap(
     """Percentile intervals over resampled sentences, by the request's name.
 
     Rows of one sentence are drawn together. A resample repeats rows, which lifts most similarities a little (they act
-    as fewer rows), so its percentiles are taken about its own mean and laid around the score.
+    as fewer rows), so its percentiles are taken about its own mean and laid around the score, within its bounds.
     """
     if replicates < 20:
         raise StratoscopeError(f"expected at least 20 bootstrap replicates for a 95 % interval, got {replicates}")
@@ -49,10 +49,12 @@ def bootstrap(
     done = run_parts(_replicate, items, "bootstrap", setting, "bootstrap over sentences")
     tail = 100 * (1 - level) / 2
     intervals = {}
-    for name in names:
-        drawn = torch.stack([part[name] for part in done]).numpy()
+    for request in wanted:
+        drawn = torch.stack([part[request.name] for part in done]).numpy()
         low, high = np.percentile(drawn - drawn.mean(0), [tail, 100 - tail], axis=0)
-        intervals[name] = (values[name] + torch.from_numpy(low), values[name] + torch.from_numpy(high))
+        score, bounds = values[request.name], request.measure.bounds
+        low, high = ((score + torch.from_numpy(end)).clamp(*bounds) for end in (low, high))
+        intervals[request.name] = (low, high)
     return intervals
 
 

@@ -72,4 +72,5 @@ CCA = Measure(
     whitens=True,
     compare=_cca,
     saturates=True,
+    inflates=True,
 )

@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
 from stratoscope.measures.measure import INVERTIBLE, NEURONS, Item, Measure, RowWork, Sums
 from stratoscope.statistics.layer import LayerBasis, deviations, fit_basis, layer_moments
-from stratoscope.statistics.rows import LayerRows
+from stratoscope.statistics.rows import LayerRows, count
+
+BLOCK = 64
+"""Rows that stay together, so that most sentences are on one side."""
 
 
 @dataclass(frozen=True)
 class Half:
-    """The first or the second half of every chunk: contiguous rows, so that sentences stay on one side."""
+    """Every other block of rows, from the first block or from the second, however the rows are cut into chunks."""
 
     rows: LayerRows
     second: bool
 
+    @cached_property
+    def _kept(self) -> list[tuple[int, Tensor]]:
+        """Chunks that have rows on this side, and which rows of theirs."""
+        block = max(1, min(BLOCK, count(self.rows) // 2))
+        side = (torch.arange(count(self.rows)) // block % 2).bool() == self.second
+        cuts = tuple(accumulate(self.rows.sizes))[:-1]
+        inside = [part.nonzero().flatten() for part in side.tensor_split(cuts)]
+        return [(k, which) for k, which in enumerate(inside) if len(which)]
+
     @property
     def sizes(self) -> list[int]:
-        return [n - n // 2 if self.second else n // 2 for n in self.rows.sizes]
+        return [len(which) for _, which in self._kept]
 
     @property
     def layers(self) -> int:
@@ -31,8 +45,8 @@ class Half:
         return self.rows.eps(layer)
 
     def chunk(self, layer: int, index: int) -> Tensor:
-        x = self.rows.chunk(layer, index)
-        return x[len(x) // 2 :] if self.second else x[: len(x) // 2]
+        k, which = self._kept[index]
+        return self.rows.chunk(layer, k)[which]
 
 
 def _plan(rows: LayerRows, seed: int) -> list[Item]:
@@ -40,7 +54,7 @@ def _plan(rows: LayerRows, seed: int) -> list[Item]:
 
 
 def _work(rows: LayerRows, item: Item) -> Sums:
-    """Scores of every layer's neurons regressed on one layer: fitted on first halves, correlated on second halves."""
+    """Scores of every layer's neurons regressed on one layer: fitted on one half of the rows, scored on the other."""
     train, test = Half(rows, second=False), Half(rows, second=True)
     y = item["layer"]
     basis = fit_basis(train, y, whiten=True)

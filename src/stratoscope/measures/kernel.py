@@ -6,6 +6,8 @@ Gram matrix holds every pair's inner product.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor
 
@@ -20,6 +22,8 @@ BLOCK = 256
 """Rows of a kernel tile held at once for all layers."""
 BATCH = 256
 """Rows of a minibatch (Nguyen et al. 2021)."""
+SPAN = 2048
+"""Minibatches are drawn from so many neighbouring rows, so that few chunks are read for each."""
 
 
 def _squared_distances(x: Tensor, y: Tensor) -> Tensor:
@@ -95,15 +99,19 @@ def _rbf_finish(sums: Sums) -> Tensor:
 
 
 def _batch_plan(rows: LayerRows, seed: int) -> list[Item]:
-    return [{"chunk": k, "seed": seed + k} for k in range(len(rows.sizes))]
+    """Spans of rows of nearly equal length, whatever the chunks: no minibatch is ever a handful of rows."""
+    n = count(rows)
+    bounds = [n * k // -(-n // SPAN) for k in range(-(-n // SPAN) + 1)]
+    return [{"start": start, "stop": stop, "seed": seed + k} for k, (start, stop) in enumerate(pairwise(bounds))]
 
 
 def _batch_work(rows: LayerRows, item: Item) -> Sums:
-    """Unbiased HSIC of every pair of layers summed over the minibatches of one chunk (Nguyen et al. 2021, eq. 3)."""
-    size = rows.sizes[item["chunk"]]
+    """Unbiased HSIC of every pair of layers summed over the minibatches of one span (Nguyen et al. 2021, eq. 3)."""
+    span = torch.arange(item["start"], item["stop"])
+    size = len(span)
     shuffled = torch.randperm(size, generator=torch.Generator().manual_seed(item["seed"]))
-    batches = [b for b in shuffled.tensor_split(-(-size // BATCH)) if len(b) > 3]
-    layers = [rows.chunk(k, item["chunk"]).double() for k in range(rows.layers)]
+    batches = shuffled.tensor_split(-(-size // BATCH))
+    layers = [gather(rows, k, span).double() for k in range(rows.layers)]
     hsic = torch.zeros(rows.layers, rows.layers, dtype=torch.float64)
     for batch in batches:
         kernels = torch.stack([_without_diagonal(x[batch] - x[batch].mean(0)) for x in layers])
@@ -135,6 +143,7 @@ CKASIM_RBF = Measure(
     invariant_x=ORTHOGONAL,
     invariant_y=ORTHOGONAL,
     rows=RowWork(_rbf_plan, _rbf_work, _rbf_finish),
+    inflates=True,
     quadratic=True,
 )
 

@@ -45,6 +45,7 @@ MIXEDSIM = Measure(
     compare=_mixedsim,
     averages=True,
     saturates=True,
+    inflates=True,
 )
 
 LINREG = Measure(
@@ -58,4 +59,5 @@ LINREG = Measure(
     whitens=True,
     compare=_linreg,
     saturates=True,
+    inflates=True,
 )

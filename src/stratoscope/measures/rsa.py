@@ -21,7 +21,11 @@ def _plan(rows: LayerRows, seed: int) -> list[Item]:
 
 
 def _work(rows: LayerRows, item: Item) -> Sums:
-    """Ranks of 1 - Pearson(row i, row j) for i < j (Kriegeskorte et al. 2008), as a unit vector about 0."""
+    """Ranks of 1 - Pearson(row i, row j) for i < j (Kriegeskorte et al. 2008), as a unit vector about 0.
+
+    Neurons are centred over all rows first, or the mean row would make all rows alike. Rows that repeat give equal
+    similarities but for rounding: cut to 12 decimals they share a rank.
+    """
     layer = item["layer"]
     x = gather(rows, layer, torch.tensor(item["rows"])).double() - layer_moments(rows, layer, full=False).mean
     x = x - x.mean(1, keepdim=True)
@@ -29,7 +33,7 @@ def _work(rows: LayerRows, item: Item) -> Sums:
     x = torch.where(norm[:, None] > 0, x / norm[:, None], 0.0)
     similarity = x @ x.T
     i, j = torch.triu_indices(len(x), len(x), offset=1)
-    ranks = torch.from_numpy(rankdata(-similarity[i, j].numpy()))
+    ranks = torch.from_numpy(rankdata(-similarity[i, j].numpy().round(12)))
     ranks -= ranks.mean()
     norm = ranks.square().sum().sqrt()
     return {f"ranks.{layer:05d}": (ranks / norm if norm > 0 else ranks).float()}

@@ -31,8 +31,9 @@ def similarity(x: Any, y: Any, measure: str = "ckasim", *, seed: int = 0) -> flo
     least = 4 if "ckasim-" in measure else 3
     if len(a) < least:
         raise StratoscopeError(f"expected at least {least} rows, got {len(a)}")
-    common = torch.promote_types(a.dtype, b.dtype)
-    scoring = score_layers(MemoryRows([a.to(common), b.to(common)]), [request], Setting(seed=seed))
+    common = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
+    rounding = [torch.finfo(m.dtype).eps for m in (a, b)]
+    scoring = score_layers(MemoryRows([a.to(common), b.to(common)], rounding), [request], Setting(seed=seed))
     if note := caution(request.measure, len(a), max(a.shape[1], b.shape[1])):
         warnings.warn(note, stacklevel=2)
     for name, constant, width in zip("xy", scoring.constant, (a.shape[1], b.shape[1]), strict=True):
@@ -43,7 +44,7 @@ def similarity(x: Any, y: Any, measure: str = "ckasim", *, seed: int = 0) -> flo
 
 
 def _matrix(values: Any, name: str) -> Tensor:
-    """Rows as a float32 or float64 matrix on the CPU."""
+    """Rows as a matrix of real numbers on the CPU, in the precision they came in."""
     if isinstance(values, Tensor):
         tensor = values.detach().cpu()
     else:
@@ -57,8 +58,6 @@ def _matrix(values: Any, name: str) -> Tensor:
         raise StratoscopeError(f"{name}: expected real numbers, got {tensor.dtype}")
     if not tensor.is_floating_point():
         tensor = tensor.double()
-    elif tensor.dtype != torch.float64:
-        tensor = tensor.float()
     if not bool(tensor.isfinite().all()):
         row = int((~tensor.isfinite()).any(1).nonzero()[0])
         raise StratoscopeError(f"{name}: row {row} holds a value that is not finite")

@@ -117,6 +117,10 @@ def rank_neurons(comparison: Comparison, model: str, layer: int, *, by: str = "m
     row = matrix.position(model, layer)
     width = next(m.width for m in comparison.models if m.name == model)
     others = [k for k in range(len(matrix.rows)) if k != row and not np.isnan(matrix.values[row, k])]
+    if not others:
+        raise StratoscopeError(
+            f"ranking neurons of {model}:{layer} needs another layer that varies; none is in this result"
+        )
     strength = comparison.arrays["neuronsim.correlation"][row][others, :width]
     match = comparison.arrays["neuronsim.match"][row][others, :width]
     where = strength.argmax(0) if by == "max" else strength.argmin(0)

@@ -97,7 +97,7 @@ def caution(measure: Measure, n: int, width: int) -> str | None:
         return f"{measure.name} is 1 for any two layers {few}; add rows, or use mixedsim-heldout"
     if measure.inflates and n < 2 * width:
         text = f"{measure.name} of unrelated layers is far above 0 with {n} rows for {width} neurons"
-        exact = " and not unique where correlations repeat" if measure.name == "pwsim" and n <= width else ""
+        exact = " and not unique where correlations repeat" if measure.name == "pwsim" else ""
         return f"{text}{exact}; ckasim-debiased is not"
     return None
 

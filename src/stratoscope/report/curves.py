@@ -27,7 +27,11 @@ def localization(comparison: Comparison) -> Figure:
         )
     with style():
         figure = Picture(figsize=(5.4, 3.4), layout="constrained")
-        axes = _axes(figure, (1, 1, 1), "mean neuronsim − mean svsim")
+        axes = _axes(
+            figure,
+            (1, 1, 1),
+            "z-scored neuronsim − svsim" if comparison.provenance.get("standardise") else "mean neuronsim − mean svsim",
+        )
         for k, (model, series) in enumerate(scores.items()):
             _line(axes, series, label=shorten(model, 28), k=k)
         axes.set_title("Localization score by layer", loc="left", fontweight="bold")

@@ -52,7 +52,7 @@ def observations(comparison: Comparison) -> list[str]:
 
 def headline(comparison: Comparison) -> Matrix:
     """The measure the words are about: ckasim, which both papers show, or else the first."""
-    return comparison["ckasim"] if "ckasim" in tuple(comparison) else comparison.matrices[0]
+    return comparison["ckasim"] if "ckasim" in comparison else comparison.matrices[0]
 
 
 def _scope(comparison: Comparison) -> Iterator[str]:
