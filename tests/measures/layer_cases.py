@@ -51,10 +51,10 @@ def duplicated() -> Layers:
     return Layers(np.hstack([x, x[:, :5]]), np.hstack([y, 2 * y[:, :5] + 1]), 9, 6)
 
 
-def lost_direction() -> Layers:
+def normed() -> tuple[Array, Array]:
     """As every Transformer layer after LayerNorm: rank d - 1, in float32."""
     x, y = related(300, 24, 17)
-    return Layers(layer_norm(x, seed=1), layer_norm(y, seed=2), 23, 16)
+    return layer_norm(x, seed=1), layer_norm(y, seed=2)
 
 
 def constant_columns(dtype: type[np.floating] = np.float32) -> Layers:
@@ -65,7 +65,7 @@ def constant_columns(dtype: type[np.floating] = np.float32) -> Layers:
 
 
 def outliers(ratio: float = 3000) -> Layers:
-    """Float32 with outlier dimensions: two neurons whose mean is `ratio` times their spread, one far wider than the rest."""
+    """Float32 with outlier dimensions: two neurons whose mean is `ratio` times their spread, one far wider neuron."""
     x, y = related(400, 32, 20)
     x[:, 5] += ratio * x[:, 5].std()
     y[:, 3] -= ratio * y[:, 3].std()
@@ -98,7 +98,9 @@ CASES: dict[str, Callable[[], Layers]] = {
     "float32": lambda: Layers(*(m.astype(np.float32) for m in related(250, 40, 30)), 40, 30),
     "float32, fewer rows": lambda: Layers(*(m.astype(np.float32) for m in related(30, 64, 48)), 29, 29),
     "duplicated columns": duplicated,
-    "LayerNorm in float32": lost_direction,
+    "LayerNorm in float32": lambda: Layers(*normed(), 23, 16),
+    "LayerNorm in float16": lambda: Layers(*(m.astype(np.float16) for m in normed()), 23, 16),
+    "LayerNorm beside float64": lambda: Layers(normed()[0], related(300, 24, 17, seed=9)[1], 23, 17),
     "constant columns": constant_columns,
     "constant columns in float64": lambda: constant_columns(np.float64),
     "outlier dimensions": outliers,

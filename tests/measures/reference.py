@@ -181,6 +181,26 @@ def rsa(x: Rows, y: Rows, rank_x: int | None = None, rank_y: int | None = None) 
     return float(spearmanr(*distances).statistic)
 
 
+def heldout_r_values(x: Rows, y: Rows, rank_y: int | None = None, block: int = 64) -> Rows:
+    """Pearson, at least 0, of every neuron of x with its prediction from y: even blocks of rows fit, odd ones judge."""
+    n = len(x)
+    block = min(block, n // 2)
+    fit = np.array([k // block % 2 == 0 for k in range(n)])
+    mean = y[fit].mean(0)
+    u, s, vt = np.linalg.svd(y[fit] - mean, full_matrices=False)
+    rank = min(int((s > s[0] * max(y.shape) * 2.3e-16).sum()) if rank_y is None else rank_y, int(fit.sum()) - 1)
+    inverse = vt[:rank].T @ np.diag(1 / s[:rank]) @ u[:, :rank].T
+    predicted = (y[~fit] - mean) @ inverse @ (x[fit] - x[fit].mean(0))
+    out = np.zeros(x.shape[1])
+    for k in np.flatnonzero(varying(x[fit]) & varying(x[~fit])):
+        out[k] = max(0, np.corrcoef(predicted[:, k], x[~fit][:, k])[0, 1])
+    return out
+
+
+def mixedsim_heldout(x: Rows, y: Rows, rank_x: int | None = None, rank_y: int | None = None) -> float:
+    return float(heldout_r_values(x, y, rank_y).mean())
+
+
 REFERENCES: dict[str, Callable[..., float]] = {
     "neuronsim": neuronsim,
     "mixedsim": mixedsim,
@@ -194,4 +214,5 @@ REFERENCES: dict[str, Callable[..., float]] = {
     "linreg": linreg,
     "procrustes": procrustes,
     "rsa": rsa,
+    "mixedsim-heldout": mixedsim_heldout,
 }

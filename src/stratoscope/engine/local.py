@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
+import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -70,11 +75,13 @@ class ProcessPool:
     def map(self, work: Callable[[Item], Out], items: Sequence[Item]) -> Iterator[tuple[int, Out]]:
         if not items:
             return
-        self._pool = self._pool or self._start()
-        futures = {self._pool.submit(work, item): k for k, item in enumerate(items)}
+        futures: dict[Future[bytes], int] = {}
         try:
+            self._pool = self._pool or self._start()
+            for k, item in enumerate(items):
+                futures[self._pool.submit(_call, pickle.dumps((work, item)))] = k
             for future in as_completed(futures):
-                yield futures.pop(future), future.result()
+                yield futures.pop(future), pickle.loads(future.result())
         except BrokenProcessPool as e:
             self._pool = None
             raise StratoscopeError(
@@ -93,12 +100,13 @@ class ProcessPool:
     def _start(self) -> ProcessPoolExecutor:
         # Spawned, not forked: a fork of a process whose BLAS threads run can hang.
         context = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(self.workers, mp_context=context, initializer=_one_thread)
+        pool = ProcessPoolExecutor(self.workers, mp_context=context, initializer=_settle)
         before = {k: os.environ.get(k) for k in ONE_THREAD}
         os.environ.update(ONE_THREAD)  # read by the children's BLAS when it is imported
         try:
-            for started in [pool.submit(_one_thread) for _ in range(self.workers)]:
-                started.result()
+            with _unimportable_main():
+                for started in [pool.submit(_settle) for _ in range(self.workers)]:
+                    started.result()
         finally:
             for name, value in before.items():
                 os.environ.pop(name) if value is None else os.environ.update({name: value})
@@ -114,7 +122,35 @@ def local_engine(workers: int | None, work: float = float("inf")) -> Engine:
     return ProcessPool(count) if count > 1 else InProcess()
 
 
-def _one_thread() -> None:
+def _call(packed: bytes) -> bytes:
+    """Run one item. Packed here, because torch would send every tensor as an open file in /dev/shm, and both run out."""
+    work, item = pickle.loads(packed)
+    return pickle.dumps(work(item))
+
+
+def _settle() -> None:
+    """Make a worker of this process: one thread, silent on an interrupt, and gone when its parent is."""
     import torch
 
     torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    threading.Thread(target=_follow_parent, daemon=True).start()
+
+
+def _follow_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+@contextmanager
+def _unimportable_main() -> Iterator[None]:
+    """Keep spawned workers from running the user's script again: all work lives in importable modules."""
+    main = sys.modules["__main__"]
+    hidden = {k: main.__dict__.pop(k) for k in ("__file__", "__spec__") if k in main.__dict__}
+    main.__spec__ = None
+    try:
+        yield
+    finally:
+        main.__dict__.update(hidden)

@@ -214,7 +214,7 @@ def _score_rows(rows: LayerRows, request: Request, setting: Setting) -> Scored:
     for part in run_parts(_row_work, items, request.name, setting, request.name):
         for name, value in part.items():
             total[name] = total[name] + value if name in total else value
-    return Scored(work.finish(total), {})
+    return Scored(work.finish(total).clamp(*request.measure.bounds), {})
 
 
 def _row_work(item: Item) -> Sums:

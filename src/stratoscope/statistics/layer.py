@@ -13,13 +13,14 @@ from torch import Tensor
 
 from stratoscope.statistics.rows import LayerRows, chunks, count, gather
 
+EPS = torch.finfo(torch.float64).eps
 ROUNDING = 4.0
 """How many units of rounding a direction's standard deviation must exceed to count as signal.
 
 LayerNorm makes a layer exactly rank d-1; along the lost direction only the rounding of the forward pass is left.
 """
 GENTLE = 300.0
-"""Ratio of standard deviations up to which whitening products in float32 err by less than 1e-8."""
+"""Ratio of standard deviations up to which whitening products in float32 move a score by less than 1e-6."""
 ILL_CONDITIONED = 3e3
 """Ratio of standard deviations above which one float64 eigendecomposition does not whiten to 1e-8."""
 
@@ -49,6 +50,11 @@ class LayerMoments:
 
     def __add__(self, other: LayerMoments) -> LayerMoments:
         """Merge two shards, whatever each was shifted by (Chan et al. 1983)."""
+        if self.scatter.shape != other.scatter.shape:
+            raise ValueError(
+                f"expected moments of one kind and width, got shapes {tuple(self.scatter.shape)} and"
+                f" {tuple(other.scatter.shape)}"
+            )
         move = other.shift - self.shift
         scatter = self.scatter + other.scatter
         if move.any():
@@ -173,7 +179,7 @@ class LayerBasis:
 
     def transform(self, chunk: Tensor) -> Tensor:
         """Rows in this basis, in the rows' own precision; the mean is taken off in float64, where it cancels."""
-        c = chunk.double() - self.mean
+        c = centre(chunk, self.mean, self.sd)
         if self.to is None:
             return c.to(chunk.dtype)
         # A float32 product adds noise of condition·eps to coordinates of size 1, and its square to their products.
@@ -193,6 +199,12 @@ def layer_moments(rows: LayerRows, layer: int, *, full: bool = True) -> LayerMom
     return moments
 
 
+def centre(chunk: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
+    """Rows about their mean in float64; a neuron that only rounding moves is 0."""
+    c = chunk.double() - mean
+    return c if bool(sd.all()) else c * (sd > 0)
+
+
 def deviations(moments: LayerMoments, eps: float) -> tuple[Tensor, Tensor]:
     """Standard deviation of each neuron, 0 where only rounding moves it, and what rounding amounts to.
 
@@ -200,7 +212,7 @@ def deviations(moments: LayerMoments, eps: float) -> tuple[Tensor, Tensor]:
     """
     rounding = ROUNDING * eps * (moments.variance + moments.mean.square()).sqrt()
     sd = moments.variance.sqrt()
-    unresolved = (len(sd) * torch.finfo(torch.float64).eps) ** 0.5 * sd.max()
+    unresolved = (len(sd) * EPS) ** 0.5 * sd.max()
     return torch.where((sd > rounding) & (sd > unresolved), sd, 0.0), rounding
 
 
@@ -214,9 +226,9 @@ def fit_basis(rows: LayerRows, layer: int, *, whiten: bool) -> LayerBasis:
     dual = count(rows) <= first.shape[1]
     moments = layer_moments(rows, layer, full=not dual)
     sd, rounding = deviations(moments, rows.eps(layer))
-    centred = gather(rows, layer).double() - moments.mean if dual else None
-    own = moments.covariance if centred is None else gram(centred) / len(centred)
-    norms = sum(float((c.double() - moments.mean).square().sum(1).square().sum()) for c in chunks(rows, layer))
+    centred = centre(gather(rows, layer), moments.mean, sd) if dual else None
+    own = moments.covariance * torch.outer(sd > 0, sd > 0) if centred is None else gram(centred) / len(centred)
+    norms = sum(float(centre(c, moments.mean, sd).square().sum(1).square().sum()) for c in chunks(rows, layer))
     basis = LayerBasis(moments.count, moments.mean, sd, float(own.square().sum().sqrt()), norms)
     if not whiten:
         return basis
@@ -236,7 +248,7 @@ def _principal(own: Tensor, centred: Tensor | None) -> tuple[Tensor, Tensor]:
     values, vectors = scipy.linalg.eigh(own.numpy(), driver="evd", check_finite=False)
     variance = torch.from_numpy(values[::-1].copy())
     vectors = torch.from_numpy(vectors[:, ::-1].copy())
-    resolved = variance > len(own) * torch.finfo(torch.float64).eps * variance[0]
+    resolved = variance > max(len(own), 8) * EPS * variance[0]
     variance, vectors = variance[resolved], vectors[:, resolved]
     if centred is None:
         return variance, vectors
@@ -249,7 +261,7 @@ def _sharpen(basis: LayerBasis, rows: LayerRows, layer: int) -> LayerBasis:
     assert basis.back is not None
     scatter = torch.zeros(basis.rank, basis.rank, dtype=torch.float64)
     for chunk in chunks(rows, layer):
-        scatter += gram(((chunk.double() - basis.mean) @ basis.to).T)
+        scatter += gram((centre(chunk, basis.mean, basis.sd) @ basis.to).T)
     values, vectors = torch.linalg.eigh(scatter / basis.n)
     half = (vectors * values.sqrt()) @ vectors.T
     inverse = (vectors / values.sqrt()) @ vectors.T
