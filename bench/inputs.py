@@ -14,6 +14,7 @@ import tempfile
 import zipfile
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -109,7 +110,7 @@ def read_rows(model: Path, text: Path, *, unit: str, sizes: tuple[int, ...], cac
                 for p in keep_activations(spec, s, reading, folder, Silent())
             ]
             bounds = chunk_starts(kept.sentence)
-            counts += [b - a for a, b in zip(bounds, bounds[1:], strict=False)]
+            counts += [b - a for a, b in pairwise(bounds)]
             for have, more in zip(files, pieces, strict=True):
                 have += more
             stored = _stored(counts, files)

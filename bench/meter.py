@@ -1,4 +1,4 @@
-"""What a run costs (wall clock, CPU seconds, peak memory of this process and its workers), and the machine it ran on."""
+"""What a run costs (wall clock, CPU seconds, peak memory, workers included), and the machine it ran on."""
 
 from __future__ import annotations
 

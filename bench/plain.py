@@ -1,6 +1,6 @@
 """The obvious way: one SVD of every layer's rows, then every pair of layers on its own.
 
-In float32, without a thought for rank, this is the code the papers publish (with their mistakes mended) and the peer the
+In float32, without a thought for rank, this is how the papers' code works (with its mistakes mended), and the peer the
 engine is measured against. In float64, with the directions that only rounding fills cut off, it is the reference for
 accuracy. It shares nothing with the package.
 """
@@ -21,6 +21,8 @@ SHARE = 0.99
 """Part of the variance that SVCCA and PWCCA keep."""
 GAP = 30.0
 """Two neighbouring singular values this far apart divide signal from rounding; real spectra fall smoothly."""
+FAINT = 1e-6
+"""Neurons this far below a layer's strongest count as not varying: weight decay leaves some that vary by 1e-32."""
 RBF_FRACTION = 0.5
 """Bandwidth over median distance."""
 
@@ -32,14 +34,17 @@ class Layer:
     x: Tensor
     u: Tensor
     s: Tensor
+    varies: Tensor
+    """Which neurons count; the others score 0."""
 
     @classmethod
     def of(cls, rows: Tensor, *, cut: bool = False) -> Layer:
-        """Centre and decompose in the precision the rows come in; `cut` leaves out what only rounding fills."""
+        """Centre and decompose in the precision the rows come in; `cut` leaves out rounding and faint neurons."""
         x = rows - rows.mean(0)
         u, s, _ = torch.linalg.svd(x, full_matrices=False)
         r = rank(s) if cut else len(s)
-        return cls(x, u[:, :r], s[:r])
+        sd = x.square().sum(0).sqrt()
+        return cls(x, u[:, :r], s[:r], sd > FAINT * sd.max() if cut else torch.ones_like(sd, dtype=torch.bool))
 
     @property
     def kept(self) -> int:
@@ -49,10 +54,10 @@ class Layer:
 
 
 def rank(s: Tensor) -> int:
-    """Singular values above the widest gap in the lower half of the spectrum; all of them if no gap is wide."""
+    """Singular values above the first wide gap in the lower half of the spectrum; all of them if no gap is wide."""
     half = len(s) // 2
-    gaps = s[half:-1] / s[half + 1 :].clamp_min(torch.finfo(s.dtype).tiny)
-    return half + int(gaps.argmax()) + 1 if len(gaps) and gaps.max() > GAP else len(s)
+    wide = (s[half:-1] > GAP * s[half + 1 :]).nonzero().flatten()
+    return half + int(wide[0]) + 1 if len(wide) else len(s)
 
 
 def scores(a: Layer, b: Layer) -> dict[str, Both]:
@@ -60,12 +65,12 @@ def scores(a: Layer, b: Layer) -> dict[str, Both]:
     cross = a.x.T @ b.x
     overlap = a.u.T @ b.u
     a_sd, b_sd = a.x.square().sum(0).sqrt(), b.x.square().sum(0).sqrt()
-    correlation = (cross / a_sd[:, None] / b_sd).abs()
+    correlation = torch.where(a.varies[:, None] & b.varies, (cross / a_sd[:, None] / b_sd).abs(), 0)
     a_on_b, b_on_a = (b.u.T @ a.x).square().sum(0).sqrt(), (a.u.T @ b.x).square().sum(0).sqrt()
     u, rho, vh = torch.linalg.svd(overlap[: a.kept, : b.kept], full_matrices=False)
     return {
         "neuronsim": (_mean(correlation.max(1).values), _mean(correlation.max(0).values)),
-        "mixedsim": (_mean(a_on_b / a_sd), _mean(b_on_a / b_sd)),
+        "mixedsim": (_mean(torch.where(a.varies, a_on_b / a_sd, 0)), _mean(torch.where(b.varies, b_on_a / b_sd, 0))),
         "svsim": _same(rho.mean()),
         "pwsim": (_weighted(a, u, rho), _weighted(b, vh.T, rho)),
         "ckasim": _same(cross.square().sum() / (_fourth(a) * _fourth(b)).sqrt()),

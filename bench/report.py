@@ -75,9 +75,11 @@ def write(f: Findings) -> str:
         "\nGFLOP/s counts the operations of the joint Gram matrix only, over the whole wall time.",
         "\n## Peers, CPU seconds for all pairs\n",
         _table(("peer, one thread", "our measures", "pairs timed", "peer, scaled", "ours", "ratio"), _peers(f)),
-        "\nScaled from the sample to all pairs; ours is measured on all pairs, CPU seconds of all its processes.",
+        "\nScaled from the sample to all pairs. Ours is measured on all pairs: CPU seconds of all its processes, their"
+        " start included.",
         "\n## Worst difference from float64\n",
         _table(("measure", "ours", "per-pair SVD, float32", "peer"), _accuracy(f, str(rows.n))),
+        _faint(f.reference[str(rows.n)]),
         "\nckasim-minibatch estimates ckasim-debiased of all rows, and its difference is mostly that of an estimate;"
         " ckasim-rbf takes its bandwidth from 2,048 rows, the reference from all.",
         "\n## Few rows ([CLS])\n",
@@ -91,10 +93,9 @@ def write(f: Findings) -> str:
 
 
 def _goals(f: Findings) -> list[tuple[str, ...]]:
-    n = f.words.stored.layers
     over_gram = f.ratio("linear", "gram", _wall, _wall)
-    shared = f.ratio("plain", "linear", lambda o: n * o["layer"] + f.words.pairs * o["pair"], _cpu)
-    apart = f.ratio("plain", "linear", lambda o: f.words.pairs * (2 * o["layer"] + o["pair"]), _cpu)
+    shared = f.ratio("plain", "linear", _cost(f.words.stored.layers, f.words.pairs), _cpu)
+    apart = f.ratio("plain", "linear", _cost(2 * f.words.pairs, f.words.pairs), _cpu)
     worst = max(_deviations(f, "linear", str(f.words.n)).values(), default=math.nan)
     small, large = (f.memory[k].get("peak", math.nan) for k in sorted(f.memory))
     few, many = sorted(f.memory)
@@ -104,7 +105,7 @@ def _goals(f: Findings) -> list[tuple[str, ...]]:
         ("per-pair SVD (nothing shared), CPU, over ours", apart, "×", f"≥ {SVD:g}", apart >= SVD),
     ]
     for name, label in (("kernels", "plain float32 kernels"), ("ckatorch rbf", "ckatorch")):
-        value = f.ratio(name, "ckasim-rbf", lambda o: f.words.pairs * o["pair"], _cpu)
+        value = f.ratio(name, "ckasim-rbf", _cost(0, f.words.pairs), _cpu)
         found.append((f"RBF CKA pair by pair ({label}), CPU, over ours", value, "×", f"≥ {RBF:g}", value >= RBF))
     share = median(o["bare"] / o["ours"] for o in f.extraction) if _whole(f.extraction) else math.nan
     found += [
@@ -142,10 +143,8 @@ def _times(f: Findings) -> list[tuple[str, ...]]:
 
 
 def _peers(f: Findings) -> list[tuple[str, ...]]:
-    pairs, layers = f.words.pairs, f.words.stored.layers
-    shared: Callable[[Outcome], float] = lambda o: layers * o["layer"] + pairs * o["pair"]  # noqa: E731
-    scaled: Callable[[Outcome], float] = lambda o: pairs * o["pair"]  # noqa: E731
-    apart: Callable[[Outcome], float] = lambda o: pairs * (2 * o["layer"] + o["pair"])  # noqa: E731
+    pairs = f.words.pairs
+    shared, apart, scaled = _cost(f.words.stored.layers, pairs), _cost(2 * pairs, pairs), _cost(0, pairs)
     rows = [
         _peer(f, "plain", "per-pair SVD, each layer's shared (float32)", "linear", shared),
         _peer(f, "plain", "per-pair SVD, nothing shared (float32)", "linear", apart),
@@ -177,11 +176,24 @@ def _accuracy(f: Findings, n: str) -> list[tuple[str, ...]]:
     return [(m, _small(mine.get(m)), _small(plain.get(m)), others.get(m, "–")) for m in mine]
 
 
+def _faint(reference: Outcome) -> str:
+    """What counting neurons that hardly vary would change."""
+    if not reference.get("faint"):
+        return ""
+    exact, counted = reference["scores"], reference["counted"]
+    moved = {m: _worst(counted[m], exact[m]) for m in ("neuronsim", "mixedsim")}
+    return (
+        f"\n{reference['faint']} neurons of the sampled layers vary by less than a millionth of their layer's strongest."
+        " They count as not varying, in ours and in the reference; counting them would move"
+        f" {' and '.join(f'{m} by up to {_small(d)}' for m, d in moved.items())}."
+    )
+
+
 def _few(f: Findings) -> list[tuple[str, ...]]:
-    found = []
+    found: list[tuple[str, ...]] = []
     for rows in f.cls:
         own, plain = f"cls {rows.n} linear", f"cls {rows.n} plain"
-        cost: Callable[[Outcome], float] = lambda o, r=rows: len(r.varying) * o["layer"] + r.pairs * o["pair"]  # type: ignore[misc] # noqa: E731
+        cost = _cost(len(rows.varying), rows.pairs)
         if reason := f.reason(own) or f.reason(plain):
             found.append((f"{rows.n}", reason, "", "", "", ""))
             continue
@@ -214,10 +226,19 @@ def _deviations(f: Findings, name: str, n: str, *, own: bool | None = None) -> d
             values = {f"{i},{j}": (values[i][j], values[j][i]) for i, j in pairs}
         common = [key for key in values if key in exact.get(measure, {})]
         if common:
-            found[measure] = max(
-                abs(a - b) for key in common for a, b in zip(values[key], exact[measure][key], strict=True)
-            )
+            found[measure] = _worst({key: values[key] for key in common}, exact[measure])
     return found
+
+
+def _worst(values: Mapping[str, Sequence[float]], exact: Mapping[str, Sequence[float]]) -> float:
+    """Largest difference over pairs and directions; a score that is not a number is infinitely wrong."""
+    off = [abs(a - b) for key in values for a, b in zip(values[key], exact[key], strict=True)]
+    return max(math.inf if math.isnan(d) else d for d in off)
+
+
+def _cost(layers: int, pairs: int) -> Callable[[Outcome], float]:
+    """CPU seconds for so many preparations of a layer and comparisons of a pair."""
+    return lambda o: layers * float(o.get("layer", 0)) + pairs * float(o["pair"])
 
 
 def _wall(outcome: Outcome) -> float:

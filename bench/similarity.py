@@ -9,13 +9,13 @@ What is compared: every layer of all-mpnet-base-v2 (five pinned packages of the 
 10,000 words of real text read by the package's own extraction; 500 and 1,000 [CLS] rows; made-up rows where weights or
 text cannot be had, and then the result says so. Weights, rows and peers are kept in `--cache`.
 
-How: every run is a process of its own (trials.py) and the contenders take turns, round after round; figures are medians
-over the rounds, ratios medians of each round's ratio. Ours is `score_layers` as `stratoscope compare` calls it: rows in
-files, a run folder, one worker a core, the workers' start included. Peers have one thread and are compared by CPU seconds
-a pair, ours summed over all its processes. Peers that would take hours for all pairs are timed on a seeded sample of
-pairs (all pairs of two layers of each model) and scaled to all pairs; the tables say so. plain.py is the per-pair SVD code
-of the papers: its SVD of each layer is made once and shared by all pairs, which is the stronger opponent, and the goal is
-judged by it. Accuracy is the worst difference, over the sample and both directions, from the same formulas in float64.
+How: every run is a process of its own (trials.py) and the contenders take turns, round after round; figures are
+medians over the rounds, ratios medians of each round's ratio. Ours is `score_layers` as `stratoscope compare` calls it:
+rows in files, a run folder, one worker a core, the workers' start included. Peers have one thread and are compared by
+CPU seconds, ours summed over all its processes. A peer would take hours for all pairs, so it is timed on a seeded
+sample (all pairs of two layers of each model, or two of them where n×n matrices are made) and scaled. plain.py is the
+per-pair SVD code of the papers, which shares the SVD of a layer among all its pairs; what it would cost without sharing
+is shown too. Accuracy is the worst difference, over the sample and both directions, from the same formulas in float64.
 
 Nothing here passes or fails by the clock: figures are printed beside the goals for a person to judge.
 """
@@ -31,6 +31,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from statistics import median
@@ -39,11 +40,10 @@ from inputs import Rows, fetch_mpnet, make_rows, read_rows
 from meter import cores, machine
 from peers import PEERS, install, refused
 from report import Findings, write
-from trials import Outcome, run
-
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.assets import default_cache
 from stratoscope.measures.table import MEASURES
+from trials import Outcome, run
 
 HERE = Path(__file__).resolve().parent
 LINEAR = tuple(m.name for m in MEASURES if m.compare)
@@ -70,7 +70,7 @@ class Scale:
 
 
 FULL = Scale((5_000, 10_000, 20_000), (500, 1_000), 13, 768, 3, 4096, 400)
-SMALL = Scale((250, 500, 1_000), (48, 96), 3, 64, 2, 512, 20)
+SMALL = Scale((250, 500, 1_000), (48, 96), 3, 64, 1, 512, 20)
 
 
 def main() -> None:
@@ -94,7 +94,7 @@ def main() -> None:
         absent=absent,
         outcomes=turns(contenders(words[1], cls, scale, cache, None if reason else folder), scale.rounds),
         reference={f"{r.n}": _reference(r, kernels=r is words[1]) for r in (words[1], *cls)},
-        memory={r.n: ours(r, LINEAR, cache)() for r in (words[0], words[2])},
+        memory={r.n: ours(r, LINEAR, cache, workers=cores())() for r in (words[0], words[2])},
         extraction=[] if model is None else _extraction(model, args.ud, scale),
         help_seconds=help_seconds(),
     )
@@ -140,8 +140,8 @@ def ours(rows: Rows, measures: tuple[str, ...], cache: Path, *, workers: int | N
     """Our engine on all layers, with the memory and number of workers `stratoscope compare` would choose."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2
     work = rows.n * float(rows.stored.layers * rows.width) ** 2
-    spec = {"measures": measures, "scratch": str(cache), "memory": memory, "workers": workers, "work": work}
-    return lambda: run("ours", threads=cores(), rows=rows, **spec)
+    spec: Outcome = {"measures": measures, "scratch": str(cache), "memory": memory, "workers": workers, "work": work}
+    return partial(run, "ours", threads=cores(), rows=rows, **spec)
 
 
 def contenders(
@@ -150,26 +150,22 @@ def contenders(
     """Everything that is timed, by name, in the order of its turns."""
     few, two = sample(words), heavy(words)
     found: dict[str, Callable[[], Outcome]] = {
-        "peak": lambda: run("gemm", threads=cores(), size=scale.gemm, times=12),
+        "peak": partial(run, "gemm", threads=cores(), size=scale.gemm, times=12),
         "linear": ours(words, LINEAR, cache, workers=cores()),
-        "gram": lambda: run("gram", threads=cores(), rows=words),
-        "plain": lambda: run("plain", threads=1, rows=words, pairs=few),
+        "gram": partial(run, "gram", threads=cores(), rows=words),
+        "plain": partial(run, "plain", threads=1, rows=words, pairs=few),
         "ckasim-rbf": ours(words, ("ckasim-rbf",), cache, workers=cores()),
-        "kernels": lambda: run("kernels", threads=1, rows=words, pairs=two),
+        "kernels": partial(run, "kernels", threads=1, rows=words, pairs=two),
     }
     for name in dict.fromkeys(p.measure for p in PEERS if p.measure != "ckasim-rbf"):
         found[name] = ours(words, (name,), cache, workers=cores())
     for p in PEERS if peers else ():
         pairs = [(i, j) for i, j in few if i < words.first <= j] if p.crosses else few if p.every else two
-        found[p.name] = lambda p=p, pairs=pairs: run(  # type: ignore[misc]
-            "peer", threads=1, peers=peers, rows=words, peer=p.name, pairs=pairs
-        )
+        found[p.name] = partial(run, "peer", threads=1, peers=peers, rows=words, peer=p.name, pairs=pairs)
     for rows in cls:
         fitting = tuple(m.name for m in MEASURES if m.compare and not (m.saturates and rows.n <= rows.width))
         found[f"cls {rows.n} linear"] = ours(rows, fitting, cache)
-        found[f"cls {rows.n} plain"] = lambda rows=rows: run(  # type: ignore[misc]
-            "plain", threads=1, rows=rows, pairs=sample(rows)
-        )
+        found[f"cls {rows.n} plain"] = partial(run, "plain", threads=1, rows=rows, pairs=sample(rows))
     return found
 
 
@@ -193,8 +189,8 @@ def _reference(rows: Rows, *, kernels: bool) -> Outcome:
 
 def _extraction(model: Path, text: Path, scale: Scale) -> list[Outcome]:
     _say("extraction beside a bare loop")
-    spec = {"model": str(model), "text": str(text), "sentences": scale.sentences}
-    return [run("extraction", threads=cores(), **spec) for _ in range(scale.rounds)]
+    once = partial(run, "extraction", model=str(model), text=str(text), sentences=scale.sentences)
+    return [once(threads=cores()) for _ in range(scale.rounds)]
 
 
 def help_seconds(times: int = 5) -> float:

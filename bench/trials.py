@@ -14,16 +14,16 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from meter import Meter, cores
 
 if TYPE_CHECKING:
-    from inputs import Rows
     from torch import Tensor
 
+    from inputs import Rows
     from stratoscope.statistics.rows import StoredRows
 
 Spec = dict[str, Any]
@@ -58,13 +58,17 @@ def ours(spec: Spec) -> Outcome:
     rows = _rows(spec)
     wanted = [parse(name) for name in spec["measures"]]
     torch.set_num_threads(cores())
-    with tempfile.TemporaryDirectory(dir=spec["scratch"]) as tmp, RunFolder.open(tmp) as folder:
-        with Meter() as meter, closing(local_engine(spec["workers"], spec["work"])) as engine:
-            begun = time.perf_counter()
-            for _ in engine.map(abs, range(engine.workers)):
-                pass  # starts the workers
-            started = time.perf_counter() - begun
-            found = score_layers(rows, wanted, Setting(engine, folder, "bench", spec["memory"]))
+    with (
+        tempfile.TemporaryDirectory(dir=spec["scratch"]) as tmp,
+        RunFolder.open(tmp) as folder,
+        Meter() as meter,
+        closing(local_engine(spec["workers"], spec["work"])) as engine,
+    ):
+        begun = time.perf_counter()
+        for _ in engine.map(abs, range(engine.workers)):
+            pass  # starts the workers
+        started = time.perf_counter() - begun
+        found = score_layers(rows, wanted, Setting(engine, folder, "bench", spec["memory"]))
     scores = {name: s.values.tolist() for name, s in found.scored.items()}
     return {**meter.facts(), "started": started, "scores": scores}
 
@@ -143,7 +147,9 @@ def peer(spec: Spec) -> Outcome:
 
 
 def reference(spec: Spec) -> Outcome:
-    """Float64 scores of a sample of pairs from the rows themselves."""
+    """Float64 scores of a sample of pairs from the rows themselves, and with faint neurons counted."""
+    import torch
+
     from plain import Layer, rbf_cka, rsa, scores
 
     rows, pairs = _rows(spec), _pairs(spec)
@@ -151,18 +157,21 @@ def reference(spec: Spec) -> Outcome:
     layers = {k: Layer.of(x, cut=True) for k, x in exact.items()}
     found = _by_measure({(i, j): scores(layers[i], layers[j]) for i, j in pairs})
     found["ckasim-minibatch"] = found["ckasim-debiased"]  # what minibatches estimate
-    ranks = {str(k): [len(layer.s), layer.kept] for k, layer in layers.items()}
-    del layers
+    faint = sum(int((~layer.varies).sum()) for layer in layers.values())
+    counted = {k: replace(layer, varies=torch.ones_like(layer.varies)) for k, layer in layers.items()}
+    moved = _by_measure({(i, j): scores(counted[i], counted[j]) for i, j in pairs}) if faint else {}
+    del layers, counted
     if spec["kernels"]:
         heavy = [(i, j) for i, j in spec["kernels"]]
         found |= _alone("ckasim-rbf", {(i, j): rbf_cka(exact[i], exact[j]) for i, j in heavy})
         some = {k: _prepared(rows, k, "rsa") for k in exact}
         found |= _alone("rsa", {(i, j): rsa(some[i], some[j]) for i, j in pairs})
-    return {"scores": found, "ranks": ranks}
+    return {"scores": found, "faint": faint, "counted": moved}
 
 
 def extraction(spec: Spec) -> Outcome:
     """Our extraction and a bare `model(**batch)` loop over the same batches, taking turns batch by batch."""
+    import numpy as np
     import torch
 
     from stratoscope.data.readers import read_corpus
@@ -175,7 +184,7 @@ def extraction(spec: Spec) -> Outcome:
     corpus = read_corpus(spec["text"]).sample(spec["sentences"], seed=0)
     rows = plan_rows(corpus, [model.encoder], "word")
     encoded = model.encoder.encode(corpus, "word")
-    used = torch.from_numpy(rows.sentence).unique().numpy()
+    used = np.unique(rows.sentence)
     inputs = [
         padded(encoded, used[b], model.encoder) for b in batches(encoded.lengths[used], default_batch_tokens(model))
     ]

@@ -30,20 +30,28 @@ def similarity(x: Any, y: Any, measure: str = "ckasim", *, seed: int = 0) -> flo
 
 
 def compare(
-    models: Sequence[str | ModelSpec],
+    models: str | Path | ModelSpec | Sequence[str | Path | ModelSpec],
     *,
-    data: str | Corpus,
+    data: str | Path | Corpus,
     unit: str = "word",
     measures: Sequence[str] = ("ckasim",),
     out: str | Path | None = None,
     **options: Any,
 ) -> Comparison:
     """Compare every layer of every model; further options are the fields of `stratoscope.studies.compare.Options`."""
+    from dataclasses import fields
+
+    from stratoscope.core.errors import unknown_name
+    from stratoscope.models.loading import ModelSpec
     from stratoscope.studies.compare import Options
     from stratoscope.studies.compare import compare as run
 
+    known = [f.name for f in fields(Options)]
+    if strange := next((name for name in options if name not in known), None):
+        raise unknown_name("option", strange, known)
     chosen = (measures,) if isinstance(measures, str) else tuple(measures)
-    return run(models, data=data, out=out, options=Options(unit=unit, measures=chosen, **options))
+    several = [models] if isinstance(models, str | Path | ModelSpec) else models
+    return run(several, data=data, out=out, options=Options(unit=unit, measures=chosen, **options))
 
 
 def localization(comparison: Comparison, *, standardise: bool = False) -> dict[str, list[float | None]]:

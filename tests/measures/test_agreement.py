@@ -19,7 +19,7 @@ REPEATING = {
     "as many rows as neurons",
     "float32, fewer rows",
 }
-"""Both layers fill the space of the rows: correlations of 1 repeat, so their vectors and pwsim's weights are arbitrary."""
+"""Both layers fill the space of the rows: correlations of 1 repeat, so their vectors and the weights are arbitrary."""
 
 
 @cache

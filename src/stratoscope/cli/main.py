@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -174,15 +176,25 @@ def main(
     """See how fine-tuning reshapes a Transformer, layer by layer."""
 
 
+class InterruptError(BaseException):
+    """Ctrl-C under a name that typer does not turn into an exit of its own."""
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise InterruptError
+
+
 def run() -> None:
     """Entry point: bad input is one sentence on stderr and exit code 2; an interrupt is 130."""
     from stratoscope.core.errors import StratoscopeError
 
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
     try:
         app()
     except StratoscopeError as e:
         sys.stderr.write(f"stratoscope: {e}\n")
         sys.exit(2)
-    except KeyboardInterrupt:
+    except (InterruptError, KeyboardInterrupt):
         sys.stderr.write("stratoscope: interrupted; run the same command again to go on where it stopped\n")
         sys.exit(130)

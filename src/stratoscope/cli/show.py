@@ -33,14 +33,18 @@ class Console:
         )
 
     def __enter__(self) -> Console:
-        self._bars.start()
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self._bars.stop()
+    def __exit__(self, kind: object, *exc: object) -> None:
+        if kind is not None and not self._rich.is_terminal:
+            self._bars.live.transient = True  # in a log, a failure is its one sentence and nothing besides
+            self._bars.live.stop()
+        elif self._bars.tasks:
+            self._bars.stop()
 
     @contextmanager
     def step(self, label: str, total: int) -> Iterator[Callable[[int], None]]:
+        self._bars.start()
         task = self._bars.add_task(escape(label), total=total, rate="")
 
         def advance(n: int) -> None:
@@ -52,7 +56,7 @@ class Console:
         self._bars.stop_task(task)
 
     def note(self, message: str) -> None:
-        self._rich.print(escape(message), highlight=False)
+        self._rich.print(escape(message), highlight=False, soft_wrap=True)
 
 
 def tell(console: Console, folder: Path, comparison: Comparison) -> None:

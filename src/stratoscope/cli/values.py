@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,7 +22,7 @@ def parse_bytes(text: str | None) -> float | None:
         size = float(match[1]) * UNITS[match[2].upper()] if match else 0.0
     except ValueError:
         size = 0.0
-    if size <= 0:
+    if not 0 < size < math.inf:
         raise StratoscopeError(f"expected a size such as 4GB or 800MB, got '{text}'")
     return size
 
@@ -32,7 +33,7 @@ def parse_layers(text: str | None) -> tuple[int, ...] | None:
         return None
     layers: set[int] = set()
     for piece in text.split(","):
-        match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+))?\s*", piece)
+        match = re.fullmatch(r"\s*(\d{1,4})\s*(?:-\s*(\d{1,4}))?\s*", piece)
         if not match or int(match[2] or match[1]) < int(match[1]):
             raise StratoscopeError(f"expected layers such as '0,3-6', got '{text}'")
         layers |= set(range(int(match[1]), int(match[2] or match[1]) + 1))

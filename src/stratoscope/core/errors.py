@@ -10,16 +10,16 @@ class StratoscopeError(Exception):
     """Bad input or a state the user can mend; the CLI prints it as one sentence and exits with code 2."""
 
 
-class UnknownName(StratoscopeError, KeyError):
+class UnknownNameError(StratoscopeError, KeyError):
     """A name that is not in a table; also a KeyError, so that mappings behave (`in`, `get`)."""
 
     def __str__(self) -> str:  # KeyError would show its message in quotes
         return Exception.__str__(self)
 
 
-def unknown_name(kind: str, got: str, choices: Iterable[str]) -> UnknownName:
+def unknown_name(kind: str, got: str, choices: Iterable[str]) -> UnknownNameError:
     """Return the error for a name that is not in a table, with the nearest name and all choices."""
     names = list(choices)
     near = difflib.get_close_matches(got, names, n=1)
     hint = f"did you mean '{near[0]}'? " if near else ""
-    return UnknownName(f"unknown {kind} '{got}'; {hint}choose from: {', '.join(names)}")
+    return UnknownNameError(f"unknown {kind} '{got}'; {hint}choose from: {', '.join(names)}")

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
-from stratoscope.core.runfolder import atomic, canonical_json, file_sha256, write_text
+from stratoscope.core.runfolder import atomic, canonical_json, digest, file_sha256, write_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -111,9 +111,9 @@ class Matrix:
             if axis[k].index == wanted[1]:
                 return k
         have = [axis[k].index for k in positions]
-        raise StratoscopeError(
-            f"{wanted[0]} has no layer {wanted[1]} here; its layers are {min(have)}-{max(have)} (0 = embeddings)"
-        )
+        gapless = have == list(range(have[0], have[-1] + 1))
+        shown = f"{have[0]}-{have[-1]}" if gapless else ", ".join(map(str, have))
+        raise StratoscopeError(f"{wanted[0]} has no layer {wanted[1]} here; its layers are {shown} (0 = embeddings)")
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class ModelInfo:
     """Path or hub id as the user gave it."""
     family: str
     layers: int
-    """Number of layers compared, embeddings included."""
+    """Number of layers the model has, embeddings included."""
     width: int
     fingerprint: str
     """Hub revision, or sha256 of the local weights, or the seed of a random initialisation."""
@@ -188,6 +188,7 @@ class Comparison(Mapping[str, Matrix]):
             "provenance": dict(self.provenance),
             "arrays_sha256": file_sha256(folder / ARRAYS),
         }
+        plain["sha256"] = digest(plain, length=64)
         write_text(folder / RESULT, canonical_json(plain) + "\n")
 
     @classmethod
@@ -205,6 +206,8 @@ class Comparison(Mapping[str, Matrix]):
                 raise StratoscopeError(
                     f"{path} has format {plain['format']}, this version reads {FORMAT}; run it again"
                 )
+            if plain.pop("sha256") != digest(plain, length=64):
+                raise ValueError("its checksum does not match")
             axes = [Layer(*layer) for layer in plain["axes"]]
             matrices = tuple(
                 Matrix(

@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
@@ -14,10 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from safetensors import SafetensorError
+
 from stratoscope.core.errors import StratoscopeError
 
 LOCK = ".lock"
 PARTS = "parts"
+FIGURES = "figures"
 
 
 def canonical_json(value: Any) -> str:
@@ -38,16 +42,24 @@ def file_sha256(path: Path) -> str:
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn the failures of a disk into one sentence: full, read-only, not permitted."""
+    """Turn what goes wrong in writing into one sentence: a full disk, a read-only one, a file in a folder's place."""
     try:
         yield
-    except OSError as e:
-        # safetensors' Rust side raises its own error without errno; torch and numpy raise OSError.
-        if e.errno in (errno.ENOSPC, errno.EDQUOT):
+    except (OSError, SafetensorError) as e:
+        number = _error_number(e)
+        if number is None:
+            raise
+        if number in (errno.ENOSPC, errno.EDQUOT):
             raise StratoscopeError(f"no space left on the disk of {path}; free some or choose another --out") from e
-        if e.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise StratoscopeError(f"cannot write to {path}: {e.strerror}; choose another --out") from e
-        raise
+        raise StratoscopeError(f"cannot write to {path}: {os.strerror(number)}; choose another --out") from e
+
+
+def _error_number(e: Exception) -> int | None:
+    """The system's number of an error; safetensors' Rust side has it in its words only."""
+    if isinstance(e, OSError):
+        return e.errno
+    found = re.search(r"\(os error (\d+)\)", str(e))
+    return int(found[1]) if found else None
 
 
 @contextmanager
@@ -91,6 +103,8 @@ class RunFolder:
         folder = Path(path)
         if folder.exists() and not folder.is_dir():
             raise StratoscopeError(f"--out {folder} is a file; give a folder")
+        if (folder / PARTS).exists() and not (folder / LOCK).exists():
+            raise StratoscopeError(f"{folder} has a folder '{PARTS}' that no run made; choose another --out")
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             lock = (folder / LOCK).open("w")
@@ -101,9 +115,9 @@ class RunFolder:
                 raise StratoscopeError(
                     f"{folder} is in use by another run; wait for it to end or choose another --out"
                 ) from e
-            for leftover in folder.rglob(".*.tmp"):
-                leftover.unlink(missing_ok=True)
-            yield cls(folder)
+            opened = cls(folder)
+            opened._clear_leftovers()
+            yield opened
         finally:
             lock.close()
 
@@ -123,11 +137,16 @@ class RunFolder:
     def save(self, name: str, write: Callable[[Path], None]) -> Path:
         """Let `write` fill a temporary file, then put it in place and seal it."""
         path = self.part(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        with disk_errors(self.path):
+            path.parent.mkdir(parents=True, exist_ok=True)
         tmp = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         with disk_errors(self.path):
-            write(tmp)
-            os.replace(tmp, path)
+            try:
+                write(tmp)
+                os.replace(tmp, path)
+            except BaseException:
+                tmp.unlink(missing_ok=True)
+                raise
             self.seal(name)
         return path
 
@@ -139,6 +158,14 @@ class RunFolder:
             if path.is_file() and not keep(name):
                 path.unlink()
         shutil.rmtree(root, ignore_errors=True) if root.exists() and not any(root.rglob("*.*")) else None
+
+    def _clear_leftovers(self) -> None:
+        """Delete what a killed run left half-written, in the places where runs write and nowhere below them."""
+        parts = self.path / PARTS
+        for place in (self.path, self.path / FIGURES, parts, *parts.glob("*/")):
+            for pattern in (".*.tmp", ".tmp??????"):  # the second is safetensors' own
+                for leftover in place.glob(pattern):
+                    leftover.unlink(missing_ok=True)
 
     def _mark(self, name: str) -> Path:
         path = self.part(name)

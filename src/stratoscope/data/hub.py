@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -29,13 +30,14 @@ def hub_table(source: str, *, split: str | None = None, revision: str | None = N
     return _table(f"hub data set {source}", dataset)
 
 
-def hub_answers(name: str, revision: str | None) -> bool:
-    """Whether the hub can be reached, asked once: `load_dataset` would retry a dead network for half a minute."""
+def hub_answers(name: str, revision: str | None, *, kind: typing.Literal["dataset", "model"] = "dataset") -> bool:
+    """Whether the hub can be reached, asked once: its loaders would retry a dead network for half a minute."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
     try:
-        HfApi().dataset_info(name, revision=revision, timeout=TIMEOUT)
+        api = HfApi()
+        (api.dataset_info if kind == "dataset" else api.model_info)(name, revision=revision, timeout=TIMEOUT)
     except HfHubHTTPError:
         return True
     except Exception:

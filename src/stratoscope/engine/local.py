@@ -105,7 +105,7 @@ class ProcessPool:
         os.environ.update(ONE_THREAD)  # read by the children's BLAS when it is imported
         try:
             with _unimportable_main():
-                for started in [pool.submit(_settle) for _ in range(self.workers)]:
+                for started in [pool.submit(os.getpid) for _ in range(self.workers)]:
                     started.result()
         finally:
             for name, value in before.items():
@@ -123,7 +123,7 @@ def local_engine(workers: int | None, work: float = float("inf")) -> Engine:
 
 
 def _call(packed: bytes) -> bytes:
-    """Run one item. Packed here, because torch would send every tensor as an open file in /dev/shm, and both run out."""
+    """Run one item, packed by us: torch would send each tensor as an open file in /dev/shm, and both run out."""
     work, item = pickle.loads(packed)
     return pickle.dumps(work(item))
 
@@ -148,7 +148,8 @@ def _follow_parent() -> None:
 def _unimportable_main() -> Iterator[None]:
     """Keep spawned workers from running the user's script again: all work lives in importable modules."""
     main = sys.modules["__main__"]
-    hidden = {k: main.__dict__.pop(k) for k in ("__file__", "__spec__") if k in main.__dict__}
+    names = ("__file__", "__spec__")
+    hidden: dict[str, object] = {k: main.__dict__.pop(k) for k in names if k in main.__dict__}
     main.__spec__ = None
     try:
         yield

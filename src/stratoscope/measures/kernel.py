@@ -40,8 +40,10 @@ def _rbf_plan(rows: LayerRows, seed: int) -> list[Item]:
     for layer in range(rows.layers):
         x = gather(rows, layer, some).double()
         x -= x.mean(0)
-        median = float(_median(_squared_distances(x, x)))
-        doubled.append(2 * FRACTION**2 * median)
+        median = _median(_squared_distances(x, x))
+        # Where most rows repeat, the median distance is rounding and there is no bandwidth: the layer scores 0.
+        rounding = 64 * torch.finfo(torch.float64).eps * float(x.square().sum(1).max())
+        doubled.append(2 * FRACTION**2 * median if median > rounding else 0.0)
     k = len(rows.sizes)
     return [{"a": a, "b": b, "doubled": doubled} for a in range(k) for b in range(a, k)]
 

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from stratoscope.core.progress import Progress, Silent
-from stratoscope.core.runfolder import RunFolder, digest
+from stratoscope.core.runfolder import RunFolder, digest, disk_errors
 from stratoscope.engine.local import Engine, InProcess
 from stratoscope.measures.measure import Item, Sums
 from stratoscope.measures.pair import Pair
@@ -118,7 +118,8 @@ def _prepare(item: Item) -> Tensors:
         if files:
             path = Path(item["root"], files[k])
             path.parent.mkdir(parents=True, exist_ok=True)
-            save_file({"rows": w}, path)
+            with disk_errors(path):
+                save_file({"rows": w}, path)
         else:
             out[f"rows.{k:05d}"] = w
     return out

@@ -39,6 +39,12 @@ class Family:
     """The model has segment embeddings, so it must be given token_type_ids."""
     positions: Literal["absolute", "after-padding", "unbounded"] = "absolute"
     """How many tokens fit: all position embeddings, those after the padding index, or no limit."""
+    per_layer: tuple[str, ...] = ()
+    """Lists in the configuration with one entry per block; an entry goes where its block goes."""
+    with_first: tuple[tuple[str, str], ...] = ()
+    """(path, configuration field) of what belongs to block 1 but lies outside it; a field of 0 means there is none."""
+    needs_block: bool = False
+    """The forward pass fails when there is no block at all."""
     detected: bool = False
     """Not from the table: the block list was found by looking, and the user must be told."""
 
@@ -142,6 +148,7 @@ FAMILIES: tuple[Family, ...] = _table(
             final_norm=None,
             block_returns="tuple",
             segments=True,
+            needs_block=True,
             description="Content and position attend apart",
             reference="He et al. 2021, arXiv:2006.03654",
         ),
@@ -153,6 +160,8 @@ FAMILIES: tuple[Family, ...] = _table(
             final_norm=None,
             block_returns="tuple",
             segments=True,
+            with_first=(("encoder.conv", "conv_kernel_size"),),
+            needs_block=True,
             description="DeBERTa v2 and v3, SentencePiece, log-spaced positions",
             reference="He et al. 2023, arXiv:2111.09543",
         ),
@@ -162,6 +171,7 @@ FAMILIES: tuple[Family, ...] = _table(
             blocks="layers",
             embeddings=("embeddings",),
             final_norm="final_norm",
+            per_layer=("layer_types",),
             description="Pre-norm encoder, rotary positions, local and global attention",
             reference="Warner et al. 2024, arXiv:2412.13663",
         ),
@@ -192,6 +202,7 @@ FAMILIES: tuple[Family, ...] = _table(
             embeddings=("embed_tokens",),
             final_norm="norm",
             cls="last",
+            per_layer=("layer_types",),
             description="Llama-like decoder with biased queries and keys",
             reference="Yang et al. 2024, arXiv:2407.10671",
         ),
@@ -202,6 +213,7 @@ FAMILIES: tuple[Family, ...] = _table(
             embeddings=("embed_tokens",),
             final_norm="norm",
             cls="last",
+            per_layer=("layer_types",),
             description="Llama-like decoder with normalised queries and keys",
             reference="Yang et al. 2025, arXiv:2505.09388",
         ),
@@ -212,6 +224,7 @@ FAMILIES: tuple[Family, ...] = _table(
             embeddings=("embed_tokens",),
             final_norm="norm",
             cls="last",
+            per_layer=("layer_types",),
             description="Decoder with norms around each part, capped logits, local and global attention",
             reference="Gemma Team 2024, arXiv:2408.00118",
         ),
@@ -324,6 +337,11 @@ def detect(model: nn.Module) -> Family:
         cls="last" if _generates(config) else "first",
         segments=getattr(config, "type_vocab_size", 0) > 1,
         positions="after-padding" if _positions_follow_padding(inner) else "absolute",
+        per_layer=tuple(
+            name
+            for name, value in vars(config.get_text_config()).items()
+            if "layer" in name and isinstance(value, list) and len(value) == wanted
+        ),
         description=f"detected: blocks at '{path}'",
         reference="not in the table",
         detected=True,

@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import nn
 from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.runfolder import digest
+from stratoscope.data.hub import hub_answers
 from stratoscope.models import checkpoints
 from stratoscope.models.checkpoints import Checkpoint
 from stratoscope.models.encoding import Encoder, window_of
@@ -191,9 +193,17 @@ def _options(spec: ModelSpec, checkpoint: Checkpoint) -> dict[str, Any]:
     options: dict[str, Any] = {"trust_remote_code": spec.trust_remote_code}
     if spec.revision is not None:
         options["revision"] = spec.revision
+    if not checkpoint.local and not _reachable(checkpoint.source, spec.revision):
+        options["local_files_only"] = True
     if checkpoint.gguf_file:
         options["gguf_file"] = checkpoint.gguf_file
     return options
+
+
+@cache
+def _reachable(source: str, revision: str | None) -> bool:
+    """Whether the hub answers, asked once per model; without it only what was downloaded before is looked at."""
+    return hub_answers(source, revision, kind="model")
 
 
 def _load_config(spec: ModelSpec, checkpoint: Checkpoint) -> Any:

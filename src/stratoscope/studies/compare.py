@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.result import RESULT, Comparison, Layer, Matrix, ModelInfo
 from stratoscope.core.runfolder import RunFolder, digest
@@ -25,13 +25,14 @@ from stratoscope.engine.local import local_engine
 from stratoscope.measures.bootstrap import bootstrap
 from stratoscope.measures.score import Scoring, Setting, score_layers
 from stratoscope.measures.structure import findings
-from stratoscope.measures.table import Request, requests
-from stratoscope.models.loading import ModelSpec, Survey, survey
-from stratoscope.models.rows import SUBWORDS, Rows, plan_rows
+from stratoscope.measures.table import ALL, Request, parse, requests
+from stratoscope.models.loading import ModelSpec, Survey, choose_device, survey
+from stratoscope.models.rows import SUBWORDS, Rows, check_unit, plan_rows
 from stratoscope.statistics.rows import StoredRows
 from stratoscope.studies.activations import Reading, chosen_layers, chunk_starts, keep_activations
 
 LIBRARIES = ("stratoscope", "torch", "transformers", "numpy", "scipy")
+FEWEST_REPLICATES = 20
 FEWEST_ROWS = 4
 """Unbiased HSIC needs four rows."""
 
@@ -62,9 +63,9 @@ class Options:
 
 
 def compare(
-    models: Sequence[str | ModelSpec],
+    models: Sequence[str | Path | ModelSpec],
     *,
-    data: str | Corpus,
+    data: str | Path | Corpus,
     out: str | Path | None = None,
     options: Options | None = None,
     progress: Progress | None = None,
@@ -72,8 +73,10 @@ def compare(
     """Compare all layers of all models; with `out`, finished parts are kept there and reused."""
     options, progress = options or Options(), progress or Silent()
     _check(options)
-    specs = _named([ModelSpec(m) if isinstance(m, str) else m for m in models], options)
-    corpus = (read_corpus(data) if isinstance(data, str) else data).sample(options.limit, options.seed)
+    specs = _named([m if isinstance(m, ModelSpec) else ModelSpec(str(m)) for m in models], options)
+    for spec in specs:
+        choose_device(spec.device)
+    corpus = (data if isinstance(data, Corpus) else read_corpus(str(data))).sample(options.limit, options.seed)
     surveys = [survey(spec, progress=progress) for spec in specs]
     for spec, seen in zip(specs, surveys, strict=True):
         chosen_layers(seen, spec.label, options.layers)
@@ -83,16 +86,21 @@ def compare(
     width = max(s.width for s in surveys)
     wanted, notes = requests(list(options.measures), n=len(rows), width=width)
     request = _request(specs, surveys, rows, options, wanted)
+
+    def kept(part: str) -> bool:
+        return options.keep and part.startswith("activations-")
+
     with ExitStack() as stack:
         out = out or stack.enter_context(tempfile.TemporaryDirectory(prefix="stratoscope-"))
         folder = stack.enter_context(RunFolder.open(out))
         finished = _finished(folder, request, overwrite=options.overwrite)
         if finished is not None:
             progress.note(f"{folder.path} already holds this result; nothing to do")
+            folder.drop_parts(keep=kept)
             return finished
         comparison = _run(specs, surveys, corpus, rows, wanted, options, folder, progress, notes, request)
         comparison.save(folder.path)
-        folder.drop_parts(keep=lambda name: options.keep and name.startswith("activations-"))
+        folder.drop_parts(keep=kept)
     return comparison
 
 
@@ -142,17 +150,34 @@ def _run(
         ),
         data=_described(corpus, rows, options),
         warnings=(*notes, *_row_notes(corpus, rows), *_constant_notes(scoring, axes, surveys, specs)),
-        provenance=_provenance(options, request),
+        provenance=_provenance(specs, surveys, options, request),
         arrays={k: v.numpy() for s in scoring.scored.values() for k, v in s.arrays.items()},
     )
     return replace(found, findings=findings(found, standardise=options.standardise))
 
 
 def _check(options: Options) -> None:
+    """Refuse what cannot work before anything is read or written."""
+    check_unit(options.unit)
     if options.subword not in SUBWORDS:
-        from stratoscope.core.errors import unknown_name
-
         raise unknown_name("subword", options.subword, SUBWORDS)
+    for name in options.measures:
+        if name != ALL:
+            parse(name)
+    if options.layers is not None and not options.layers:
+        raise StratoscopeError("expected at least one layer, got none; leave --layers out to compare all")
+    if options.layers is not None and len(set(options.layers)) < len(options.layers):
+        raise StratoscopeError(f"expected each layer once, got {', '.join(map(str, options.layers))}")
+    if not 0 <= options.seed < 2**63:
+        raise StratoscopeError(f"expected a --seed of at least 0 and below 2^63, got {options.seed}")
+    if options.bootstrap and options.bootstrap < FEWEST_REPLICATES:
+        raise StratoscopeError(
+            f"expected at least {FEWEST_REPLICATES} bootstrap replicates for a 95 % interval (or 0 for none),"
+            f" got {options.bootstrap}"
+        )
+    for name, value in (("--workers", options.workers), ("--batch-tokens", options.batch_tokens)):
+        if value is not None and value < 1:
+            raise StratoscopeError(f"expected {name} of at least 1, got {value}")
     if options.memory is not None and options.memory < 1e8:
         raise StratoscopeError(f"expected --memory of at least 100MB, got {options.memory / 1e6:g}MB")
 
@@ -172,6 +197,8 @@ def _named(specs: list[ModelSpec], options: Options) -> list[ModelSpec]:
         label if longer.count(label) == 1 else f"{label}-{longer[: k + 1].count(label)}"
         for k, label in enumerate(longer)
     ]
+    if twice := next((label for label in counted if counted.count(label) > 1), None):
+        raise StratoscopeError(f"two models would be labelled '{twice}'; give each its own --name")
     return [replace(s, name=name) for s, name in zip(specs, counted, strict=True)]
 
 
@@ -224,9 +251,14 @@ def _described(corpus: Corpus, rows: Rows, options: Options) -> dict[str, Any]:
     }
 
 
-def _provenance(options: Options, request: str) -> dict[str, Any]:
+def _provenance(
+    specs: Sequence[ModelSpec], surveys: Sequence[Survey], options: Options, request: str
+) -> dict[str, Any]:
     return {
         "request": request,
+        "limit": options.limit,
+        "layers": None if options.layers is None else list(options.layers),
+        "dtype": {spec.label: s.dtype for spec, s in zip(specs, surveys, strict=True)},
         "seed": options.seed,
         "bootstrap": options.bootstrap,
         "standardise": options.standardise,

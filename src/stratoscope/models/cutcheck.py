@@ -1,0 +1,128 @@
+"""Two checks on a cut: an unknown architecture runs as if blocks were skipped; a checkpoint reloads as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stratoscope.core.errors import StratoscopeError
+from stratoscope.models.families import Family, base, block_list
+
+PLAIN = (bool, int, float, str, type(None))
+PASSING = {"training", "gradient_checkpointing"}
+"""Attributes that say how a module is used at the moment, not what it computes."""
+
+
+def agreeing(model: nn.Module, family: Family, kept: Sequence[int]) -> Callable[[], None]:
+    """Note what the whole model gives when the other blocks hand on their input; the check compares after the cut.
+
+    The text is a few token ids, so what depends on length (a window) is not seen here.
+    """
+    skipped = [b for k, b in enumerate(block_list(model, family), start=1) if k not in kept]
+    hooks = [b.register_forward_hook(_hand_on, with_kwargs=True) for b in skipped]
+    try:
+        expected = _trial(model, family)
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+    def check() -> None:
+        if not torch.allclose(_trial(model, family), expected, rtol=1e-4, atol=1e-5):
+            raise StratoscopeError(
+                f"cannot cut architecture '{family.name}' by leaving blocks out of '{family.blocks}': it then computes"
+                " something else than with these blocks skipped; see 'stratoscope families' for what is supported"
+            )
+
+    return check
+
+
+def check_standard(cut: nn.Module, family: Family) -> None:
+    """Compare a cut model with an empty one that its configuration builds after a round trip to disk."""
+    config: Any = cut.config
+    refused = f"no standard checkpoint of '{family.name}' holds this cut"
+    try:
+        with torch.device("meta"):
+            built = type(cut)(type(config).from_dict(config.to_dict()))
+    except Exception as error:
+        first_line = str(error).partition("\n")[0].rstrip(": ")
+        raise StratoscopeError(f"{refused}: its configuration is refused ({first_line}); keep other blocks") from error
+    reason = _difference(cut, built, family)
+    if reason is not None:
+        raise StratoscopeError(f"{refused}: {reason}; keep other blocks")
+
+
+def _difference(cut: nn.Module, built: nn.Module, family: Family) -> str | None:
+    """The first thing in which a built model differs: block count, weights, or a plain value inside a block."""
+    have, want = block_list(cut, family), block_list(built, family)
+    if len(have) != len(want):
+        return f"a model with {len(want)} blocks does not run"
+    for name, ours, theirs in _parts(have, want):
+        if type(ours) is not type(theirs):
+            return f"'{name}' of block {_number(name)} would be built as {_kind(theirs)}, but is {_kind(ours)}"
+        for key, value in vars(ours).items():
+            if _telling(key, value) and vars(theirs).get(key, value) != value:
+                return f"'{name}' of block {_number(name)} would have {key} {vars(theirs)[key]}, but has {value}"
+    ours_shapes, theirs_shapes = _shapes(cut), _shapes(built)
+    for name in ours_shapes | theirs_shapes:
+        if ours_shapes.get(name) != theirs_shapes.get(name):
+            return f"weights '{name}' would have shape {theirs_shapes.get(name)}, but have {ours_shapes.get(name)}"
+    return None
+
+
+def _telling(key: str, value: Any) -> bool:
+    return isinstance(value, PLAIN) and key not in PASSING and not key.startswith("_")
+
+
+def _parts(have: nn.Module, want: nn.Module) -> Iterator[tuple[str, nn.Module, nn.Module]]:
+    """Modules found in both, by name; dropout is left out, since it does nothing at inference."""
+    theirs = dict(want.named_modules())
+    for name, module in have.named_modules():
+        if name and name in theirs and not isinstance(module, nn.Dropout):
+            yield name, module, theirs[name]
+
+
+def _number(name: str) -> int:
+    return int(name.split(".")[0]) + 1
+
+
+def _kind(module: nn.Module) -> str:
+    return type(module).__name__
+
+
+def _shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(weights.shape) for name, weights in model.state_dict().items()}
+
+
+def _hand_on(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+    hidden = args[0] if args else kwargs["hidden_states"]
+    return (hidden, *output[1:]) if isinstance(output, tuple) else hidden
+
+
+def _trial(model: nn.Module, family: Family) -> Tensor:
+    """The last hidden state for the few token ids that transformers keeps for such trials."""
+    inner: Any = base(model)
+    try:
+        with _still(inner), torch.no_grad():
+            last: Tensor = inner(**{k: v.to(inner.device) for k, v in inner.dummy_inputs.items()})[0]
+    except Exception as error:
+        raise StratoscopeError(
+            f"cannot cut architecture '{family.name}': a trial run failed ({error});"
+            " see 'stratoscope families' for what is supported"
+        ) from error
+    return last
+
+
+@contextmanager
+def _still(inner: nn.Module) -> Iterator[None]:
+    """No dropout, whatever mode each part is in."""
+    modes = {part: part.training for part in inner.modules()}
+    inner.eval()
+    try:
+        yield
+    finally:
+        for part, mode in modes.items():
+            part.training = mode

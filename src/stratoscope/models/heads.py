@@ -1,0 +1,85 @@
+"""A model's own task head, applied to vectors instead of text: what truncation at every layer needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stratoscope.core.errors import StratoscopeError
+from stratoscope.models.families import base, family_of, final_norm
+
+Head = Callable[[Tensor], Tensor]
+"""From the vectors the head reads (m, width) to its outputs (m, labels)."""
+
+POOLER = "pooler"
+
+
+def head_parameters(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """Parameters of the head: all outside the encoder, and the encoder's own pooler, which only the head reads."""
+    inner = {id(p) for name, p in base(model).named_parameters() if not name.startswith(f"{POOLER}.")}
+    return [(name, p) for name, p in model.named_parameters() if id(p) not in inner]
+
+
+@contextmanager
+def reading(model: nn.Module) -> Iterator[Head]:
+    """Give the model's head as a function of the vector it reads; the model is whole again afterwards.
+
+    Each vector goes through the model's unchanged forward as a sequence of one token, with the encoder answering that
+    vector: heads that read the first token, the last one, or the last that is not padding all find it.
+    """
+    encoder = base(model)
+    if encoder is model:
+        raise StratoscopeError("this model has no task head; expected a sequence-classification checkpoint")
+    answer: list[Tensor] = []
+    parameter = next(encoder.parameters())
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return _answer(encoder, answer[0])
+
+    def head(vectors: Tensor) -> Tensor:
+        answer[:] = [vectors[:, None]]
+        tokens = torch.zeros(len(vectors), 1, dtype=torch.long, device=parameter.device)
+        out: Tensor = model(input_ids=tokens, attention_mask=torch.ones_like(tokens)).logits
+        return out
+
+    config: Any = model.config
+    padding = getattr(config, "pad_token_id", None)
+    config.pad_token_id = 1  # decoders' heads look for the last token that is not padding: token 0 is none
+    encoder.forward = forward
+    try:
+        yield head
+    finally:
+        del encoder.forward  # the class's own shows again
+        config.pad_token_id = padding
+
+
+def finish(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    """What turns a block's output into what a truncated model hands to its head: the final norm, or nothing."""
+    norm = final_norm(model, family_of(model))
+    return (lambda x: x) if norm is None else norm
+
+
+class _Answer:
+    """What an encoder returns, as far as heads look: hidden states, a pooled vector, and nothing else."""
+
+    def __init__(self, hidden: Tensor, pooled: Tensor | None) -> None:
+        self.last_hidden_state = hidden
+        self.pooler_output = pooled
+
+    def __getitem__(self, index: int) -> Tensor | None:
+        return (self.last_hidden_state, self.pooler_output)[index]
+
+    def __getattr__(self, name: str) -> None:
+        return None  # attentions, caches and memories that a head passes on
+
+
+def _answer(encoder: nn.Module, hidden: Tensor) -> _Answer:
+    pooler = getattr(encoder, POOLER, None)
+    if pooler is None:
+        return _Answer(hidden, None)
+    activation = getattr(encoder, "pooler_activation", None)  # ALBERT's pooler is a bare linear map beside it
+    return _Answer(hidden, pooler(hidden) if activation is None else activation(pooler(hidden[:, 0])))

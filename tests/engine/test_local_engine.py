@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from stratoscope.core.errors import StratoscopeError
+from stratoscope.engine.local import ONE_THREAD, InProcess, ProcessPool, local_engine
+
+SOURCE = str(Path(__file__).parents[2] / "src")
+HERE = str(Path(__file__).parent)
+
+
+def square(x: dict[str, Any]) -> dict[str, Any]:
+    return {"value": x["value"] ** 2, "rows": x["rows"].double() * 2}
+
+
+def threads(_: int) -> dict[str, Any]:
+    return {
+        "pid": os.getpid(),
+        "torch": torch.get_num_threads(),
+        "environment": {k: os.environ.get(k) for k in ONE_THREAD},
+        "interrupt": signal.getsignal(signal.SIGINT) is signal.SIG_DFL,
+    }
+
+
+def refuse(x: int) -> int:
+    if x == 2:
+        raise StratoscopeError(f"expected anything but {x}")
+    return x
+
+
+def many_tensors(x: int) -> dict[str, torch.Tensor]:
+    return {str(k): torch.full((3,), float(k + x)) for k in range(400)}
+
+
+def open_files(_: int) -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def die(_: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ProcessPool]:
+    engine = ProcessPool(2)
+    yield engine
+    engine.close()
+
+
+def test_a_pool_gives_what_this_process_gives(pool: ProcessPool) -> None:
+    items = [{"value": k, "rows": torch.arange(k, k + 3, dtype=torch.float32)} for k in range(7)]
+    here, there = (dict(engine.map(square, items)) for engine in (InProcess(), pool))
+    assert sorted(there) == list(range(7))
+    for k, expected in here.items():
+        assert there[k]["value"] == expected["value"] == k**2
+        assert torch.equal(there[k]["rows"], expected["rows"])
+
+
+def test_no_items_no_work(pool: ProcessPool) -> None:
+    assert list(pool.map(square, [])) == list(InProcess().map(square, [])) == []
+
+
+def test_workers_have_one_thread_and_this_process_keeps_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    before = dict(os.environ)
+    engine = ProcessPool(2)
+    try:
+        found = [result for _, result in engine.map(threads, range(6))]
+    finally:
+        engine.close()
+    assert os.environ == before
+    assert os.getpid() not in {f["pid"] for f in found}
+    for f in found:
+        assert f["torch"] == 1
+        assert f["environment"] == ONE_THREAD
+        assert f["interrupt"], "Ctrl-C must end a worker without a traceback"
+
+
+@pytest.mark.parametrize("engine", [InProcess(), None])
+def test_errors_come_back_as_they_are(engine: InProcess | None, pool: ProcessPool) -> None:
+    with pytest.raises(StratoscopeError, match="expected anything but 2"):
+        list((engine or pool).map(refuse, [0, 1, 2, 3]))
+    assert sorted(r for _, r in pool.map(refuse, [3, 4])) == [3, 4], "the pool lives on"
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts open files in /proc")
+def test_tensors_do_not_cost_open_files(pool: ProcessPool) -> None:
+    """torch would keep a file in /dev/shm open for each of them, and most systems allow 1,024."""
+    before = open_files(0)
+    results = dict(pool.map(many_tensors, [0, 1, 2]))
+    assert open_files(0) < before + 20
+    assert results[2]["7"].tolist() == [9.0] * 3
+    assert max(n for _, n in pool.map(open_files, range(4))) < 100
+
+
+def test_a_killed_worker_is_one_sentence_and_the_next_call_starts_afresh() -> None:
+    engine = ProcessPool(1)
+    try:
+        with pytest.raises(StratoscopeError, match=r"a worker process was ended from outside.*finished parts are kept"):
+            list(engine.map(die, [0]))
+        assert list(engine.map(refuse, [5])) == [(0, 5)]
+        ((_, worker),) = engine.map(threads, [0])
+        os.kill(worker["pid"], signal.SIGKILL)  # while it is idle, between two calls
+        for _ in range(100):
+            if not Path(f"/proc/{worker['pid']}").exists():
+                break
+            time.sleep(0.02)
+        with pytest.raises(StratoscopeError, match="a worker process was ended from outside"):
+            list(engine.map(refuse, [0]))
+    finally:
+        engine.close()
+
+
+ORPHANS = """
+import os, sys, time
+sys.path.insert(0, {here!r})
+import test_local_engine as t
+if __name__ != "__main__":
+    raise SystemExit("the user's script was run again in a worker")
+engine = t.ProcessPool(1)
+print([r["pid"] for _, r in engine.map(t.threads, [0])][0], flush=True)
+time.sleep(60)
+"""
+
+
+def test_workers_go_with_a_killed_parent_and_do_not_run_its_script_again(tmp_path: Path) -> None:
+    script = tmp_path / "script_without_a_main_guard.py"
+    script.write_text(ORPHANS.format(here=HERE))
+    process = subprocess.Popen(
+        [sys.executable, str(script)], env={**os.environ, "PYTHONPATH": SOURCE}, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        worker = int(process.stdout.readline())
+        process.kill()
+        process.wait()
+        deadline = time.monotonic() + 30
+        while is_running(worker) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert not is_running(worker)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    state = Path(f"/proc/{pid}/stat")
+    return not (state.exists() and state.read_text().rpartition(")")[2].split()[0] == "Z")
+
+
+def test_the_engine_for_so_many_workers() -> None:
+    assert isinstance(local_engine(1), InProcess)
+    assert local_engine(3).workers == 3
+    assert isinstance(local_engine(3), ProcessPool)
+    assert isinstance(local_engine(None, work=1e3), InProcess)
+    for wrong in (0, -2):
+        with pytest.raises(StratoscopeError, match=f"expected at least 1 worker, got {wrong}"):
+            local_engine(wrong)

@@ -1,0 +1,101 @@
+"""RBF and minibatch CKA: sums over pairs of rows, in tiles and batches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from measures.layer_cases import related
+from measures.reference import ckasim_debiased, ckasim_rbf, hsic1, linear_kernel
+from stratoscope.measures import kernel
+from stratoscope.measures.score import Setting, score_layers
+from stratoscope.measures.similarity import similarity
+from stratoscope.measures.table import parse
+from stratoscope.statistics import rows as rows_module
+from stratoscope.statistics.rows import MemoryRows
+
+
+def layers(n: int) -> list[torch.Tensor]:
+    return [torch.from_numpy(m.astype(np.float32)) for m in related(n, 10, 7)]
+
+
+def score(n: int, measure: str, *, seed: int = 0) -> float:
+    found = score_layers(MemoryRows(layers(n)), [parse(measure)], Setting(seed=seed))
+    return float(found.scored[measure].values[0, 1])
+
+
+@pytest.mark.parametrize("n", [2, 3, 6, 7])
+def test_median_is_numpys(n: int) -> None:
+    values = np.random.default_rng(n).standard_normal((n, n))
+    assert kernel._median(torch.from_numpy(values)) == np.median(values)
+
+
+@pytest.mark.parametrize(("chunk", "block"), [(64, 256), (300, 17), (64, 17), (299, 1)])
+def test_rbf_does_not_depend_on_its_tiles(chunk: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "CHUNK", chunk)
+    monkeypatch.setattr(kernel, "BLOCK", block)
+    want = ckasim_rbf(*(m.double().numpy() for m in layers(300)))
+    assert score(300, "ckasim-rbf") == pytest.approx(want, abs=1e-6)
+
+
+def test_rbf_takes_its_bandwidth_from_a_seeded_sample_of_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = score(300, "ckasim-rbf")
+    monkeypatch.setattr(kernel, "MEDIAN_ROWS", 100)
+    sampled = [score(300, "ckasim-rbf", seed=k) for k in (1, 1, 2)]
+    assert sampled[0] == sampled[1] != sampled[2]
+    assert sampled[0] == pytest.approx(whole, abs=0.02)
+    assert sampled[0] != whole
+
+
+def test_rbf_keeps_its_digits_where_kernels_are_nearly_the_identity() -> None:
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal((400, 96)).astype(np.float32) for _ in range(2))
+    want = ckasim_rbf(x.astype(np.float64), y.astype(np.float64))
+    assert similarity(x, y, "ckasim-rbf") == pytest.approx(want, abs=1e-6)
+    assert want > 0.5
+
+
+def test_rbf_survives_a_layer_whose_rows_mostly_repeat() -> None:
+    x = torch.zeros(50, 3)
+    x[0] = 1
+    found = score_layers(MemoryRows([x, *layers(50)]), [parse("ckasim-rbf")]).scored["ckasim-rbf"].values
+    assert found[0, 1:].tolist() == [0, 0]  # half of all distances are 0: there is no bandwidth
+    assert found[1, 1] == pytest.approx(1)
+
+
+def test_minibatch_with_one_batch_is_debiased() -> None:
+    assert score(256, "ckasim-minibatch") == pytest.approx(score(256, "ckasim-debiased"), abs=1e-7)
+    assert score(257, "ckasim-minibatch") != pytest.approx(score(257, "ckasim-debiased"), abs=1e-7)
+
+
+def test_minibatch_of_many_rows_is_the_ratio_of_mean_hsics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "BATCH", 40)
+    monkeypatch.setattr(kernel, "SPAN", 80)
+    x, y = (m.double().numpy() for m in layers(160))
+    sums = np.zeros(3)
+    for k, start in enumerate((0, 80)):
+        order = torch.randperm(80, generator=torch.Generator().manual_seed(3 + k)).numpy() + start
+        for batch in (order[:40], order[40:]):
+            a, b = linear_kernel(x[batch]), linear_kernel(y[batch])
+            sums += [hsic1(a, b), hsic1(a, a), hsic1(b, b)]
+    assert score(160, "ckasim-minibatch", seed=3) == pytest.approx(sums[0] / np.sqrt(sums[1] * sums[2]), abs=1e-9)
+
+
+@pytest.mark.parametrize("n", [1000, 2050, 2100])
+def test_minibatch_is_close_to_debiased_for_many_rows(n: int) -> None:
+    """Also when rows just outgrow a span: a batch of a few rows would drown the others in noise."""
+    want = ckasim_debiased(*(m.double().numpy() for m in layers(n)))
+    drawn = [score(n, "ckasim-minibatch", seed=k) for k in range(3)]
+    assert len(set(drawn)) == 3
+    assert drawn == pytest.approx([want] * 3, abs=0.02)
+
+
+@pytest.mark.parametrize("n", [4, 255, 2048, 2049, 5000, 6145])
+def test_spans_cover_all_rows_and_are_alike(n: int) -> None:
+    plan = kernel._batch_plan(MemoryRows([torch.zeros(n, 1)]), 0)
+    rows = [r for item in plan for r in range(item["start"], item["stop"])]
+    lengths = [item["stop"] - item["start"] for item in plan]
+    assert rows == list(range(n))
+    assert max(lengths) <= 2048
+    assert max(lengths) - min(lengths) <= 1

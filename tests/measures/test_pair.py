@@ -1,0 +1,55 @@
+"""The mapped cross-covariances of two layers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from stratoscope.measures.pair import Pair, singular_values
+from stratoscope.statistics.layer import LayerBasis, fit_basis
+from stratoscope.statistics.rows import MemoryRows
+
+
+def with_correlations(rho: list[float], *, n: int = 400) -> tuple[Pair, np.ndarray]:
+    """Whitened layers of known canonical correlations, rotated so that no axis shows them."""
+    rng = np.random.default_rng(0)
+    d = len(rho)
+    raw = rng.standard_normal((n, 2 * d))
+    z = np.linalg.qr(raw - raw.mean(0))[0] * np.sqrt(n)
+    a, b = z[:, :d], z[:, :d] * rho + z[:, d:] * np.sqrt(1 - np.square(rho))
+    turns = [np.linalg.qr(rng.standard_normal((d, d)))[0] for _ in range(2)]
+    bases: list[LayerBasis] = []
+    coordinates = []
+    for m, turn in zip((a, b), turns, strict=True):
+        rows = MemoryRows([torch.from_numpy(m @ turn * np.linspace(1, 1.2, d))])
+        bases.append(fit_basis(rows, 0, whiten=True))
+        coordinates.append(bases[-1].transform(rows.chunk(0, 0)))
+    return Pair(*bases, coordinates[0].T @ coordinates[1] / n, 0.0), np.array(rho)
+
+
+@pytest.mark.parametrize(
+    "rho", [[0.9, 0.5, 0.1], [1.0, 0.3, 1e-4], [0.8, 1e-5, 3e-6], [0.7, 2e-8, 0.0], [0.0, 0.0, 0.0], [1.0, 0.9, 0.8]]
+)
+def test_canonical_correlations_and_vectors(rho: list[float]) -> None:
+    """Also where correlations are too small for the right vectors to be had from the left ones."""
+    pair, want = with_correlations(rho)
+    u, got, v = pair.canonical
+    np.testing.assert_allclose(got, want, atol=1e-8)
+    np.testing.assert_allclose(pair.correlations, np.clip(want, 0, 1), atol=1e-8)
+    for vectors in (u, v):
+        np.testing.assert_allclose(vectors.T @ vectors, np.eye(3), atol=2e-5)
+    np.testing.assert_allclose(u.T @ pair.product @ v, np.diag(want), atol=1e-8)
+
+
+@pytest.mark.parametrize("shape", [(5, 5), (4, 9), (9, 4), (1, 3), (1, 1)])
+def test_singular_values_are_an_svds(shape: tuple[int, int]) -> None:
+    m = np.random.default_rng(0).standard_normal(shape)
+    np.testing.assert_allclose(singular_values(torch.from_numpy(m)), np.linalg.svd(m, compute_uv=False), atol=1e-10)
+
+
+def test_a_basis_that_is_not_whitened_has_no_way_back() -> None:
+    basis = fit_basis(MemoryRows([torch.randn(20, 3)]), 0, whiten=False)
+    pair = Pair(basis, basis, torch.eye(3, dtype=torch.float64), 0.0)
+    with pytest.raises(ValueError, match="this view needs a whitened basis"):
+        _ = pair.x_on_y

@@ -1,0 +1,205 @@
+"""All pairs at once: chunks, shards, files, tiles, workers and reuse give the same numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from measures.layer_cases import related
+from measures.reference import REFERENCES, canonical, pearson
+from stratoscope.core.runfolder import RunFolder
+from stratoscope.engine.local import ProcessPool
+from stratoscope.measures import score as score_module
+from stratoscope.measures.score import Scoring, Setting, score_layers
+from stratoscope.measures.table import known_names, parse
+from stratoscope.statistics import rows as rows_module
+from stratoscope.statistics.rows import MemoryRows, StoredRows
+
+NAMES = [*known_names(), "neuronsim@0.3", "mixedsim@0.3", "svsim@0.5", "pwsim@0.5"]
+
+
+def four_layers(n: int = 150) -> list[Tensor]:
+    """Two models of two layers and unequal widths, float32; one neuron of one layer is constant."""
+    layers = [*related(n, 12, 9), *related(n, 12, 9, seed=5)]
+    layers[2] = layers[2] + layers[0]
+    layers[1][:, 4] = 2.5
+    return [torch.from_numpy(m.astype(np.float32)) for m in layers]
+
+
+def scores(layers: list[Tensor], names: list[str] = NAMES, setting: Setting | None = None) -> dict[str, Tensor]:
+    return {k: s.values for k, s in score_layers(MemoryRows(layers), [parse(m) for m in names], setting).scored.items()}
+
+
+def stored(layers: list[Tensor], folder: Path, cuts: list[int]) -> StoredRows:
+    """The layers in one file a layer, cut into chunks at odd places."""
+    folder.mkdir(parents=True, exist_ok=True)
+    bounds = [0, *cuts, len(layers[0])]
+    files = []
+    for k, layer in enumerate(layers):
+        path = folder / f"{k}.safetensors"
+        pieces = {f"c{i}": layer[a:b].clone() for i, (a, b) in enumerate(pairwise(bounds))}
+        save_file(pieces, path)
+        files.append(tuple((str(path), name) for name in pieces))
+    sizes = tuple(b - a for a, b in pairwise(bounds))
+    return StoredRows(sizes, tuple(files), tuple(torch.finfo(m.dtype).eps for m in layers))
+
+
+@pytest.fixture(scope="module")
+def plain() -> dict[str, Tensor]:
+    return scores(four_layers())
+
+
+def assert_same(got: dict[str, Tensor], want: dict[str, Tensor], within: float = 1e-6) -> None:
+    assert got.keys() == want.keys()
+    for name, values in want.items():
+        torch.testing.assert_close(
+            got[name], values, atol=within, rtol=0, equal_nan=True, msg=lambda m, n=name: f"{n}: {m}"
+        )
+
+
+@pytest.mark.parametrize("measure", known_names())
+def test_every_cell_is_its_pair(measure: str, plain: dict[str, Tensor]) -> None:
+    layers = [m.double().numpy() for m in four_layers()]
+    for i, x in enumerate(layers):
+        for j, y in enumerate(layers):
+            want = 1.0 if i == j and i != 1 else REFERENCES[measure](x, y)
+            assert float(plain[measure][i, j]) == pytest.approx(want, abs=1e-6), (i, j)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 64, 149])
+def test_chunk_size_does_not_matter(chunk: int, plain: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "CHUNK", chunk)
+    assert len(MemoryRows(four_layers()).sizes) == -(-150 // chunk)
+    names = [m for m in NAMES if chunk > 1 or m != "ckasim-rbf"]  # 150² pairs of chunks: see the next test
+    assert_same(scores(four_layers(), names), {name: plain[name] for name in names})
+
+
+@pytest.mark.parametrize(("n", "chunk"), [(10, 1), (10, 3), (257, 32)])
+def test_chunk_size_does_not_matter_with_few_and_with_many_rows(
+    n: int, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [m for m in NAMES if n > 25 or not m.startswith("pwsim")]  # not unique with few rows
+    want = scores(four_layers(n), names)
+    monkeypatch.setattr(rows_module, "CHUNK", chunk)
+    assert_same(scores(four_layers(n), names), want)
+
+
+def test_stored_rows_are_memory_rows(tmp_path: Path, plain: dict[str, Tensor]) -> None:
+    found = score_layers(stored(four_layers(), tmp_path, [1, 70, 148]), [parse(m) for m in NAMES])
+    assert_same({k: s.values for k, s in found.scored.items()}, plain)
+
+
+def test_which_measures_are_asked_for_together_does_not_matter(plain: dict[str, Tensor]) -> None:
+    for name in NAMES:
+        assert_same(scores(four_layers(), [name]), {name: plain[name]})
+
+
+def test_little_memory_gives_the_same_numbers(plain: dict[str, Tensor]) -> None:
+    little, wide = Setting(memory=1.0), Setting(memory=4e9)
+    assert (score_module._side(4, 12, little), score_module._side(30, 12, wide)) == (1, 10)
+    assert_same(scores(four_layers(), setting=little), plain, within=0)
+
+
+@pytest.mark.parametrize(("layers", "side"), [(1, 1), (5, 1), (5, 2), (6, 3), (7, 9)])
+def test_tiles_hold_every_pair_once(layers: int, side: int) -> None:
+    pairs = [p for tile in score_module._tiles(layers, side) for p in tile]
+    assert sorted(pairs) == [(i, j) for i in range(layers) for j in range(i, layers)]
+
+
+def test_a_pool_of_processes_gives_the_same_numbers(tmp_path: Path, plain: dict[str, Tensor]) -> None:
+    pool = ProcessPool(2)
+    try:
+        with RunFolder.open(tmp_path / "run") as folder:
+            rows = stored(four_layers(), tmp_path / "rows", [64, 128])
+            found = score_layers(rows, [parse(m) for m in NAMES], Setting(pool, folder, "key"))
+    finally:
+        pool.close()
+    assert_same({k: s.values for k, s in found.scored.items()}, plain)
+
+
+def test_finished_parts_are_read_and_damaged_ones_made_again(
+    tmp_path: Path, plain: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run() -> tuple[dict[str, Tensor], list[str]]:
+        done: list[str] = []
+        for step in ("_prepare", "_score_tile", "_row_work"):
+            monkeypatch.setattr(score_module, step, counted(originals[step], step, done))
+        with RunFolder.open(tmp_path) as folder:
+            found = score_layers(MemoryRows(four_layers()), [parse(m) for m in NAMES], Setting(folder=folder, key="k"))
+        return {k: s.values for k, s in found.scored.items()}, done
+
+    def counted(step: Callable[[object], object], name: str, done: list[str]) -> Callable[[object], object]:
+        return lambda item: (done.append(name), step(item))[1]
+
+    originals = {name: getattr(score_module, name) for name in ("_prepare", "_score_tile", "_row_work")}
+    first, done = run()
+    assert set(done) == set(originals)
+    assert_same(first, plain)
+    again, done = run()
+    assert done == []
+    assert_same(again, first, within=0)
+    (tmp_path / "parts" / sorted(p.name for p in (tmp_path / "parts").glob("basis-*.safetensors"))[0]).write_bytes(b"x")
+    coordinates = next((tmp_path / "parts").glob("coordinates-*/0002-00000.safetensors"))
+    coordinates.write_bytes(b"y")
+    mended, done = run()
+    assert done.count("_prepare") in (1, 2)
+    assert set(done) == {"_prepare"}
+    assert_same(mended, first, within=0)
+
+
+def test_constant_neurons_are_counted_and_constant_layers_absent() -> None:
+    layers = four_layers()
+    layers[3] = torch.full_like(layers[3], 0.1)
+    found: Scoring = score_layers(MemoryRows(layers), [parse(m) for m in NAMES])
+    assert found.constant == (0, 1, 0, 9)
+    for name, scored in found.scored.items():
+        absent = scored.values.isnan()
+        assert absent[3].all(), name
+        assert absent[:, 3].all(), name
+        assert not absent[:3, :3].any(), name
+
+
+def test_a_neuron_moved_by_rounding_only_is_constant_and_does_not_hide_its_neighbours() -> None:
+    """Its jitter is as large as the other neurons' spread; together they would look like rounding."""
+    generator = torch.Generator().manual_seed(0)
+    x = 0.1 * torch.randn(300, 3, generator=generator)
+    y = x @ torch.randn(3, 3, generator=generator)
+    jittery = torch.cat([x, 1e6 + 0.1 * torch.randn(300, 1, generator=generator)], 1)
+    names = ["ckasim", "svsim", "cca", "linreg", "procrustes"]
+    assert_same(scores([jittery, y], names), scores([x, y], names))
+    assert score_layers(MemoryRows([jittery, y]), [parse("ckasim")]).constant == (1, 0)
+
+
+def test_matched_neurons_and_their_correlations() -> None:
+    layers = four_layers()
+    found = score_layers(MemoryRows(layers), [parse("neuronsim"), parse("neuronsim@0.5")]).scored["neuronsim"]
+    strength, match = found.arrays["neuronsim.correlation"], found.arrays["neuronsim.match"]
+    assert strength.shape == match.shape == (4, 4, 12)
+    for i, x in enumerate(layers):
+        for j, y in enumerate(layers):
+            table = pearson(x.double().numpy(), y.double().numpy())
+            p = x.shape[1]
+            np.testing.assert_allclose(strength[i, j, :p], table.max(1), atol=1e-6)
+            if j != 1 and i != 1:
+                np.testing.assert_array_equal(match[i, j, :p], table.argmax(1))
+            assert (strength[i, j, p:] == -1).all()
+            assert (match[i, j, p:] == -1).all()
+            assert float(found.values[i, j]) == pytest.approx(float(strength[i, j, :p].double().mean()), abs=1e-6)
+
+
+def test_r2_cca_is_kept_beside_cca() -> None:
+    layers = four_layers()
+    found = score_layers(MemoryRows(layers), [parse("cca"), parse("neuronsim")]).scored
+    r2 = found["cca"].arrays["cca.r2"]
+    assert set(found["cca"].arrays) == {"cca.r2"}
+    x, y = layers[0].double().numpy(), layers[3].double().numpy()
+    assert float(r2[0, 3]) == pytest.approx(float((canonical(x, y) ** 2).mean()), abs=1e-6)
+    assert math.isclose(float(r2[0, 3]), float(r2[3, 0]))

@@ -1,0 +1,207 @@
+"""Numbers read off matrices: splits, localization, drift and rankings, on matrices done by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from measures.layer_cases import related
+from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.result import Comparison, Layer, Matrix, ModelInfo
+from stratoscope.measures.score import score_layers
+from stratoscope.measures.structure import best_split, findings, localization, rank_neurons
+from stratoscope.measures.table import parse
+from stratoscope.statistics.rows import MemoryRows
+
+
+def matrix(values: np.ndarray, *models: str, measure: str = "ckasim", first: int = 0) -> Matrix:
+    models = models or ("base",)
+    depth = len(values) // len(models)
+    axis = tuple(Layer(m, k + first) for m in models for k in range(depth))
+    return Matrix(measure, axis, axis, values)
+
+
+def blocks(depth: int, start: int, *, within: float, between: float) -> np.ndarray:
+    upper = np.arange(depth) >= start
+    values = np.where(upper[:, None] == upper, within, between)
+    return np.where(np.eye(depth, dtype=bool), 1.0, values)
+
+
+@pytest.mark.parametrize("start", [2, 3, 5, 6])
+def test_two_blocks_are_found(start: int) -> None:
+    split = best_split(matrix(blocks(8, start, within=0.9, between=0.2)))
+    assert split is not None
+    assert split.start == start
+    assert (split.within, split.between, split.contrast) == pytest.approx((0.9, 0.2, 0.7))
+
+
+def test_a_split_names_layers_not_positions() -> None:
+    split = best_split(matrix(blocks(6, 3, within=0.9, between=0.2), first=4))
+    assert split is not None
+    assert split.start == 7
+
+
+def test_the_diagonal_does_not_count() -> None:
+    values = blocks(6, 3, within=0.5, between=0.5)
+    split = best_split(matrix(values))
+    assert split is not None
+    assert split.contrast == pytest.approx(0, abs=1e-12)
+
+
+def test_any_smooth_matrix_has_a_best_split() -> None:
+    k = np.arange(13)
+    split = best_split(matrix(np.exp(-np.abs(k[:, None] - k) / 6)))
+    assert split is not None
+    assert 2 <= split.start <= 11
+    assert 0.1 < split.contrast < 0.4
+
+
+def test_asymmetric_scores_are_averaged_over_both_directions() -> None:
+    values = blocks(6, 3, within=0.8, between=0.3)
+    tilt = np.triu(np.full((6, 6), 0.1), 1)
+    a, b = best_split(matrix(values)), best_split(matrix(values + tilt - tilt.T))
+    assert a is not None
+    assert b is not None
+    assert (a.start, a.within, a.between) == pytest.approx((b.start, b.within, b.between))
+
+
+def test_absent_layers_do_not_count() -> None:
+    values = blocks(7, 4, within=0.9, between=0.1)
+    values[0], values[:, 0] = np.nan, np.nan
+    split = best_split(matrix(values))
+    assert split is not None
+    assert (split.start, split.contrast) == (4, pytest.approx(0.8))
+
+
+def test_too_few_layers_have_no_split() -> None:
+    assert best_split(matrix(np.ones((3, 3)))) is None
+    absent = np.full((5, 5), np.nan)
+    absent[1:4, 1:4] = 1
+    assert best_split(matrix(absent)) is None
+
+
+def test_a_split_needs_one_model() -> None:
+    whole = matrix(np.ones((4, 4)), "a", "b")
+    with pytest.raises(ValueError, match="a split needs one model's layers on both axes"):
+        best_split(whole.between("a", "b"))
+
+
+NEURON = np.array([[1.0, 0.5, 0.3], [0.7, 1.0, 0.1], [0.2, 0.4, 1.0]])
+SV = np.array([[1.0, 0.6, 0.2], [0.6, 1.0, 0.4], [0.2, 0.4, 1.0]])
+
+
+def comparison(neuron: np.ndarray = NEURON, sv: np.ndarray = SV) -> Comparison:
+    infos = tuple(ModelInfo(m, m, "bert", len(neuron), 4, "x") for m in ("base",))
+    return Comparison((matrix(neuron, measure="neuronsim"), matrix(sv, measure="svsim")), infos, {})
+
+
+def test_localization_by_hand() -> None:
+    """Row means without the diagonal: neuronsim .4 .4 .3, svsim .4 .5 .3."""
+    assert localization(comparison()) == {"base": pytest.approx([0.0, -0.1, 0.0])}
+
+
+def test_localization_standardised_by_hand() -> None:
+    a, b = np.array([0.4, 0.4, 0.3]), np.array([0.4, 0.5, 0.3])
+    want = (a - a.mean()) / a.std() - (b - b.mean()) / b.std()
+    assert localization(comparison(), standardise=True) == {"base": pytest.approx(want.tolist())}
+
+
+def test_localization_leaves_absent_layers_out() -> None:
+    neuron, sv = NEURON.copy(), SV.copy()
+    for values in (neuron, sv):
+        values[2], values[:, 2] = np.nan, np.nan
+    found = localization(comparison(neuron, sv))["base"]
+    assert found[:2] == pytest.approx([0.5 - 0.6, 0.7 - 0.6])
+    assert found[2] is None
+
+
+@pytest.mark.parametrize("missing", ["neuronsim", "svsim"])
+def test_localization_says_what_it_needs(missing: str) -> None:
+    whole = comparison()
+    part = Comparison(tuple(m for m in whole.matrices if m.measure != missing), whole.models, {})
+    with pytest.raises(StratoscopeError, match=f"localization needs neuronsim and svsim; '{missing}' is not in this"):
+        localization(part)
+
+
+def test_findings_are_plain_and_complete() -> None:
+    own = blocks(5, 2, within=0.9, between=0.3)
+    cross = np.arange(25).reshape(5, 5) / 25
+    values = np.block([[own, cross], [cross.T, own]])
+    values[5], values[:, 5] = np.nan, np.nan
+    infos = tuple(ModelInfo(m, m, "bert", 5, 4, "x") for m in ("base", "tuned"))
+    found = findings(Comparison((matrix(values, "base", "tuned"),), infos, {}))
+    assert found["blocks"]["ckasim"]["base"] == pytest.approx(
+        {"start": 2, "within": 0.9, "between": 0.3, "contrast": 0.6}
+    )
+    assert found["blocks"]["ckasim"]["tuned"]["start"] in (2, 3)
+    (drift,) = found["drift"]["ckasim"]
+    assert (drift["first"], drift["second"]) == ("base", "tuned")
+    assert drift["same_layer"] == [None, *np.diag(cross)[1:]]
+    assert "localization" not in found
+
+
+def test_findings_have_no_drift_between_models_of_unequal_depth() -> None:
+    axis = (Layer("a", 0), Layer("a", 1), Layer("b", 0))
+    values = np.eye(3)
+    found = findings(Comparison((Matrix("ckasim", axis, axis, values),), (), {}))
+    assert found["drift"] == {}
+    assert found["blocks"]["ckasim"] == {}
+
+
+def ranked(by: str) -> list[tuple[int, float, str, int]]:
+    x, y = related(100, 4, 4)
+    layers = [torch.from_numpy(m) for m in (x, y, x[:, [2, 0, 3, 1]] * [1, -2, 1, 1] + [[0, 0, 9, 0]])]
+    layers[2][:, 0] += torch.from_numpy(y[:, 0])  # the twin of neuron 2 is blurred
+    scored = score_layers(MemoryRows(layers), [parse("neuronsim")]).scored["neuronsim"]
+    whole = Comparison(
+        (matrix(scored.values.numpy(), measure="neuronsim"),),
+        (ModelInfo("base", "base", "bert", 3, 4, "x"),),
+        {},
+        arrays={k: v.numpy() for k, v in scored.arrays.items()},
+    )
+    return [(n.neuron, n.score, n.layer, n.match) for n in rank_neurons(whole, "base", 0, by=by)]
+
+
+def test_neurons_ranked_by_their_strongest_match() -> None:
+    found = ranked("max")
+    assert {n for n, *_ in found[:3]} == {0, 1, 3}
+    assert {(n, layer, match) for n, _, layer, match in found[:3]} == {
+        (0, "base:2", 1),
+        (3, "base:2", 2),
+        (1, "base:2", 3),
+    }
+    assert [s for _, s, *_ in found[:3]] == pytest.approx([1, 1, 1], abs=1e-6)
+    assert found[3][1] < 1
+
+
+def test_neurons_ranked_by_their_weakest_match() -> None:
+    x, y = related(100, 4, 4)
+    best = np.abs(np.corrcoef(x.T, y.T)[:4, 4:]).max(1)
+    found = ranked("min")
+    scores = [s for _, s, *_ in found]
+    assert scores == sorted(scores, reverse=True)
+    for neuron, score, layer, _ in found:
+        if neuron != 2:
+            assert (layer, score) == ("base:1", pytest.approx(best[neuron], abs=1e-6))
+
+
+def test_rankings_refuse_in_words() -> None:
+    with pytest.raises(StratoscopeError, match=r"unknown ranking 'mean'.*choose from: max, min"):
+        ranked("mean")
+    with pytest.raises(
+        StratoscopeError, match="ranking neurons needs neuronsim; compare again with --measure neuronsim"
+    ):
+        rank_neurons(comparison(), "base", 0)
+    alone = np.full((1, 1, 4), 1.0)
+    whole = Comparison(
+        (matrix(np.ones((1, 1)), measure="neuronsim"),),
+        (ModelInfo("base", "base", "bert", 1, 4, "x"),),
+        {},
+        arrays={"neuronsim.correlation": alone, "neuronsim.match": alone.astype(np.int32)},
+    )
+    with pytest.raises(StratoscopeError, match="ranking neurons of base:0 needs another layer that varies; none is in"):
+        rank_neurons(whole, "base", 0)
+    assert math.isclose(float(whole["neuronsim"].values[0, 0]), 1)

@@ -1,0 +1,360 @@
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import plain
+import pytest
+import tiny
+
+import stratoscope as ss
+from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.result import Comparison
+from stratoscope.data.corpus import Corpus, Sentence
+from stratoscope.measures import score
+from stratoscope.models.loading import ModelSpec
+from stratoscope.studies import activations
+from stratoscope.studies.activations import chunk_starts
+from stratoscope.studies.compare import Options, _named, compare
+
+Pair = Callable[..., Comparison]
+
+
+@pytest.fixture(scope="session")
+def pair(checkpoints: Path, text: str) -> Pair:
+    """Compare base with tuned, both BERTs."""
+
+    def run(*, models: tuple[str, ...] = ("base", "tuned"), out: Path | None = None, **options: Any) -> Comparison:
+        return ss.compare([str(checkpoints / m) for m in models], data=text, out=out, **options)
+
+    return run
+
+
+def assert_close(a: Comparison, b: Comparison, tolerance: float = 2e-6) -> None:
+    assert list(a) == list(b)
+    for name in a:
+        np.testing.assert_allclose(a[name].values, b[name].values, atol=tolerance, err_msg=name)
+
+
+# --- the numbers -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("unit", "subword"), [("word", "last"), ("word", "first"), ("word", "mean"), ("cls", "last"), ("mean", "last")]
+)
+def test_values_are_those_of_a_slow_reference(checkpoints: Path, pair: Pair, unit: str, subword: str) -> None:
+    result = pair(unit=unit, subword=subword, measures=["ckasim"])["ckasim"]
+    models = ("base", "tuned")
+    rows = [
+        (m, k, x)
+        for m in models
+        for k, x in enumerate(plain.activations(checkpoints / m, tiny.SENTENCES, unit, subword))
+    ]
+    assert [str(r) for r in result.rows] == [f"{m}:{k}" for m, k, _ in rows]
+    for m, k, x in rows:
+        for other, j, y in rows:
+            got = result.at((m, k), (other, j))
+            if unit == "cls" and 0 in (k, j):
+                assert np.isnan(got), "the [CLS] embedding is the same in every sentence"
+            else:
+                assert got == pytest.approx(plain.linear_cka(x, y), abs=2e-6)
+
+
+def test_different_families_widths_and_tokenizers_meet_at_words(checkpoints: Path, pair: Pair) -> None:
+    result = pair(models=("base", "other"), measures=["ckasim", "linreg"])
+    base, other = (plain.activations(checkpoints / m, tiny.SENTENCES, "word") for m in ("base", "other"))
+    assert base[0].shape[1] != other[0].shape[1]
+    assert len(base[0]) == len(other[0]) == result.data["rows"]
+    for k, x in enumerate(base):
+        for j, y in enumerate(other):
+            assert result["ckasim"].at(("base", k), ("other", j)) == pytest.approx(plain.linear_cka(x, y), abs=2e-6)
+            # the first argument, on the rows, is the one that predicts
+            assert result["linreg"].at(("base", k), ("other", j)) == pytest.approx(plain.r2(x, y), abs=1e-5)
+            assert result["linreg"].at(("other", j), ("base", k)) == pytest.approx(plain.r2(y, x), abs=1e-5)
+    assert [(m.family, m.width, m.layers) for m in result.models] == [("bert", 32, 4), ("roberta", 48, 3)]
+
+
+def test_tokens_of_different_tokenizers_are_not_compared(pair: Pair) -> None:
+    with pytest.raises(StratoscopeError, match="unit 'token' needs models that share a tokenizer"):
+        pair(models=("base", "other"), unit="token")
+
+
+ALL_KINDS = ("ckasim", "ckasim-debiased", "linreg", "pwsim", "neuronsim", "neuronsim@0.5", "rsa", "ckasim-minibatch")
+
+
+@pytest.fixture(scope="session")
+def reference(pair: Pair) -> Comparison:
+    return pair(measures=ALL_KINDS)
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 7 * 20, 10**6])
+def test_the_size_of_batches_does_not_matter(pair: Pair, reference: Comparison, batch_tokens: int) -> None:
+    assert_close(pair(measures=ALL_KINDS, batch_tokens=batch_tokens), reference, 5e-5)
+
+
+def test_little_memory_gives_the_same_numbers(
+    pair: Pair, reference: Comparison, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cross-products are made to look so large that tiles hold one pair each; rows come in many chunks and shards."""
+    tiles: list[int] = []
+    whole = score._tiles
+    monkeypatch.setattr(score, "_tiles", lambda *a: (found := whole(*a), tiles.append(len(found)))[0])
+    monkeypatch.setattr(score, "PRODUCT_BYTES", 10**6)
+    monkeypatch.setattr(chunk_starts, "__defaults__", (16,))
+    monkeypatch.setattr(activations, "CHUNK", 16)
+    monkeypatch.setattr(activations, "SHARD_BYTES", 4 * 32 * 4 * 16 * 2)
+    small = pair(measures=ALL_KINDS, memory=1e8)
+    assert tiles == [8 * 9 // 2]
+    assert_close(small, reference)
+    for name, array in reference.arrays.items():
+        np.testing.assert_allclose(small.arrays[name], array, atol=1e-5, err_msg=name)
+
+
+def test_workers_give_the_same_numbers(pair: Pair, reference: Comparison) -> None:
+    assert_close(pair(measures=ALL_KINDS, workers=2), reference)
+
+
+def test_some_layers_are_a_part_of_all_layers(pair: Pair, reference: Comparison) -> None:
+    some = pair(measures=ALL_KINDS, layers=(1, 3))
+    keep = [1, 3, 5, 7]
+    for name in ALL_KINDS:
+        assert [str(r) for r in some[name].rows] == ["base:1", "base:3", "tuned:1", "tuned:3"]
+        np.testing.assert_allclose(some[name].values, reference[name].values[np.ix_(keep, keep)], atol=2e-6)
+
+
+def test_an_absent_layer_is_never_a_zero(pair: Pair, tmp_path: Path) -> None:
+    result = pair(unit="cls", measures=["ckasim", "neuronsim", "rsa", "ckasim-debiased"], out=tmp_path, bootstrap=20)
+    saved = json.loads((tmp_path / "result.json").read_text())
+    for name, on_disk in zip(result, saved["matrices"], strict=True):
+        values = result[name].values
+        for k in (0, 4):
+            assert np.isnan(values[k]).all()
+            assert np.isnan(values[:, k]).all()
+            for field in ("values", "low", "high"):
+                assert on_disk[field][k] == [None] * 8
+        rest = np.delete(np.delete(values, (0, 4), 0), (0, 4), 1)
+        assert not np.isnan(rest).any()
+    assert "base:0, tuned:0 do not vary over these rows and are shown as absent" in result.warnings
+    assert result.findings["drift"]["ckasim"][0]["same_layer"][0] is None
+
+
+def test_intervals_surround_the_score_and_come_from_the_seed(pair: Pair) -> None:
+    runs = [pair(measures=["ckasim"], bootstrap=20, seed=s, workers=w)["ckasim"] for s, w in ((1, 1), (1, 2), (2, 1))]
+    first, again, other = runs
+    assert first.low is not None
+    assert first.high is not None
+    off = ~np.eye(8, dtype=bool)
+    assert (first.low[off] < first.values[off]).all()
+    assert (first.values[off] < first.high[off]).all()
+    np.testing.assert_allclose(first.low, again.low, atol=2e-6)
+    assert np.abs(first.low - other.low).max() > 1e-4
+
+
+# --- which models, which rows ----------------------------------------------------------------------------------------
+
+
+def test_the_random_control_is_seeded(pair: Pair) -> None:
+    runs = {s: pair(models=("base",), random_init=True, seed=s, out=None) for s in (0, 1)}
+    again = pair(models=("base",), random_init=True, seed=0)
+    assert [m.name for m in again.models] == ["base", "base-random"]
+    assert again.models[1].fingerprint.startswith("random-init seed 0 of ")
+    assert runs[1].models[1].fingerprint.startswith("random-init seed 1 of ")
+    np.testing.assert_array_equal(again["ckasim"].values, runs[0]["ckasim"].values)
+    own = [r["ckasim"].between("base", "base").values for r in runs.values()]
+    np.testing.assert_array_equal(*own)
+    control = [r["ckasim"].between("base", "base-random").values for r in runs.values()]
+    assert np.abs(control[0] - control[1]).max() > 1e-3
+
+
+def test_a_limit_draws_the_same_sentences_for_every_model(checkpoints: Path, pair: Pair) -> None:
+    result = pair(limit=6, seed=3, measures=["ckasim"])
+    corpus = Corpus("t", tuple(map(Sentence, tiny.SENTENCES)), tuple(range(10))).sample(6, 3)
+    drawn = tuple(s.text for s in corpus.sentences)
+    x, y = (plain.activations(checkpoints / m, drawn, "word")[2] for m in ("base", "tuned"))
+    assert result.data["sentences"] == 6
+    assert result["ckasim"].at(("base", 2), ("tuned", 2)) == pytest.approx(plain.linear_cka(x, y), abs=2e-6)
+    assert pair(limit=6, seed=4).data["fingerprint"] != result.data["fingerprint"]
+
+
+def test_what_is_left_out_is_counted_and_told(checkpoints: Path, tmp_path: Path) -> None:
+    tiny.checkpoint("bert", tmp_path / "short", max_length=30)
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in (*tiny.SENTENCES, " ")))
+    result = ss.compare([checkpoints / "base", tmp_path / "short"], data=tmp_path / "t.jsonl", unit="mean")
+    ((reason, count),) = result.data["dropped"].items()
+    assert reason == "sentences longer than short's window (30 tokens)"
+    assert result.data["rows"] == 10 - count
+    assert f"left out: {count} {reason}" in result.warnings
+    assert "left out: 1 blank rows of t.jsonl" in result.warnings
+
+
+def test_few_rows_draw_a_caution(pair: Pair) -> None:
+    result = pair(unit="mean", measures=["all"])
+    assert "linreg" not in result
+    assert any(
+        w.startswith("linreg left out of 'all': it is 1 for any two layers with 10 rows") for w in result.warnings
+    )
+    assert any(w.startswith("ckasim of unrelated layers is far above 0 with 10 rows") for w in result.warnings)
+
+
+def label(*specs: ModelSpec, **options: Any) -> list[str | None]:
+    return [s.name for s in _named(list(specs), Options(**options))]
+
+
+def test_every_model_has_a_label_of_its_own() -> None:
+    at = ModelSpec
+    assert label(at("x/base"), at("y/tuned")) == ["base", "tuned"]
+    assert label(at("x/model"), at("y/model"), at("z/other")) == ["x/model", "y/model", "other"]
+    assert label(at("x/model"), at("x/model")) == ["x/model-1", "x/model-2"]
+    assert label(at("x/base"), random_init=True) == ["base", "base-random"]
+    assert len(set(label(at("x/base"), at("x/base-random"), random_init=True))) == 3
+    assert label(at("x/model", name="a"), at("y/model", name="b")) == ["a", "b"]
+    with pytest.raises(StratoscopeError, match="two models would be labelled 'x/m-1'; give each its own --name"):
+        label(at("x/m"), at("x/m"), at("z", name="x/m-1"))
+    with pytest.raises(StratoscopeError, match="expected at least one model, got none"):
+        label()
+
+
+def test_equal_folder_names_stay_apart_in_the_matrix(checkpoints: Path, text: str, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a" / "model").symlink_to(checkpoints / "base")
+    (tmp_path / "b" / "model").symlink_to(checkpoints / "tuned")
+    result = ss.compare([tmp_path / "a" / "model", tmp_path / "b" / "model"], data=text)
+    first, second = result["ckasim"].models
+    assert first != second
+    assert result["ckasim"].between(first, second).values.shape == (4, 4)
+
+
+# --- the saved result ------------------------------------------------------------------------------------------------
+
+
+def test_the_same_run_elsewhere_gives_the_same_bytes(pair: Pair, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        pair(out=tmp_path / folder, measures=ALL_KINDS, bootstrap=20, random_init=True)
+    for name in ("result.json", "arrays.safetensors"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    assert sorted(p.name for p in (tmp_path / "a").iterdir()) == [".lock", "arrays.safetensors", "result.json"]
+
+
+def test_provenance_tells_how_to_run_it_again_and_not_when_it_was(pair: Pair, tmp_path: Path) -> None:
+    pair(out=tmp_path, limit=8, layers=(0, 2), seed=5)
+    saved = json.loads((tmp_path / "result.json").read_text())
+    provenance = saved["provenance"]
+    assert set(provenance["versions"]) == {"stratoscope", "torch", "transformers", "numpy", "scipy", "python"}
+    assert (provenance["seed"], provenance["limit"], provenance["layers"]) == (5, 8, [0, 2])
+    assert provenance["dtype"] == {"base": "float32", "tuned": "float32"}
+    assert provenance["bootstrap"] == 0
+    for model in saved["models"]:
+        assert re.fullmatch("sha256:[0-9a-f]{64}", model["fingerprint"])
+    assert {"name", "fingerprint", "rows_fingerprint", "unit", "subword", "sentences", "rows"} <= set(saved["data"])
+    assert not re.search(r"20\d\d-\d\d|\d\d:\d\d:\d\d|elapsed|seconds", json.dumps(saved))
+
+
+def test_a_finished_result_is_read_back_not_made_again(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = pair(out=tmp_path)
+    monkeypatch.setattr(activations, "load", None)
+    second = pair(out=tmp_path, batch_tokens=50, memory=2e8)
+    np.testing.assert_array_equal(first["ckasim"].values, second["ckasim"].values)
+
+
+def test_another_result_is_replaced_only_when_asked(pair: Pair, tmp_path: Path) -> None:
+    pair(out=tmp_path)
+    before = (tmp_path / "result.json").read_bytes()
+    with pytest.raises(StratoscopeError, match="holds another comparison; choose another --out or give --overwrite"):
+        pair(out=tmp_path, measures=["cca"])
+    assert (tmp_path / "result.json").read_bytes() == before
+    assert list(pair(out=tmp_path, measures=["cca"], overwrite=True)) == ["cca"]
+    assert list(ss.load(tmp_path)) == ["cca"]
+
+
+@pytest.mark.parametrize("name", ["result.json", "arrays.safetensors"])
+def test_a_damaged_result_is_made_again(pair: Pair, tmp_path: Path, name: str) -> None:
+    pair(out=tmp_path, measures=["neuronsim"])
+    whole = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(whole[:-9])
+    pair(out=tmp_path, measures=["neuronsim"])
+    assert (tmp_path / name).read_bytes() == whole
+
+
+def test_other_weights_under_the_same_path_are_another_result(text: str, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        tiny.checkpoint("bert", tmp_path / "m", seed=seed)
+        if seed == 0:
+            ss.compare(tmp_path / "m", data=text, out=tmp_path / "run")
+    with pytest.raises(StratoscopeError, match="holds another comparison"):
+        ss.compare(tmp_path / "m", data=text, out=tmp_path / "run")
+
+
+# --- the Python interface --------------------------------------------------------------------------------------------
+
+
+def test_the_interface_of_the_readme(pair: Pair, checkpoints: Path, text: str) -> None:
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    m = ss.compare([str(checkpoints / "base"), str(checkpoints / "tuned")], data=text, unit="mean", measures="ckasim")
+    frame = m["ckasim"].to_frame()
+    assert list(frame.index) == list(frame.columns) == [f"{n}:{k}" for n in ("base", "tuned") for k in range(4)]
+    assert m["ckasim"].between("base", "tuned").plot().axes
+    x, y = (plain.activations(checkpoints / n, tiny.SENTENCES, "mean")[1] for n in ("base", "tuned"))
+    with pytest.warns(UserWarning, match="ckasim of unrelated layers is far above 0"):
+        one = ss.similarity(x, y, "ckasim")
+    assert one == pytest.approx(frame.loc["base:1", "tuned:1"], abs=1e-5)
+
+
+def test_one_model_paths_and_a_corpus_are_welcome(checkpoints: Path, text: str) -> None:
+    corpus = Corpus("mine", tuple(map(Sentence, tiny.SENTENCES)), tuple(range(10)))
+    results = [
+        ss.compare(str(checkpoints / "base"), data=text),
+        ss.compare(checkpoints / "base", data=Path(text)),
+        ss.compare(ModelSpec(str(checkpoints / "base")), data=corpus),
+    ]
+    for result in results:
+        assert [m.name for m in result.models] == ["base"]
+        np.testing.assert_array_equal(result["ckasim"].values, results[0]["ckasim"].values)
+
+
+def test_an_unknown_option_lists_the_choices(text: str) -> None:
+    with pytest.raises(StratoscopeError, match="unknown option 'layer'; did you mean 'layers'. choose from: unit, .*"):
+        ss.compare(["base"], data=text, layer=3)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"unit": "wrd"}, "unknown unit 'wrd'; did you mean 'word'"),
+        ({"subword": "lst"}, "unknown subword 'lst'; did you mean 'last'"),
+        ({"measures": ("ckasm",)}, "unknown measure 'ckasm'; did you mean 'ckasim'"),
+        ({"measures": ("ckasim@0.5",)}, "ckasim is not a mean, so '@0.5' has no meaning"),
+        ({"layers": ()}, "expected at least one layer, got none; leave --layers out to compare all"),
+        ({"layers": (1, 1)}, "expected each layer once, got 1, 1"),
+        ({"seed": -1}, "expected a --seed of at least 0 and below 2.63, got -1"),
+        ({"bootstrap": 3}, r"expected at least 20 bootstrap replicates for a 95 % interval \(or 0 for none\), got 3"),
+        ({"bootstrap": -3}, "expected at least 20 bootstrap replicates .* got -3"),
+        ({"workers": 0}, "expected --workers of at least 1, got 0"),
+        ({"batch_tokens": 0}, "expected --batch-tokens of at least 1, got 0"),
+        ({"memory": 1e6}, "expected --memory of at least 100MB, got 1MB"),
+    ],
+)
+def test_options_are_checked_before_anything_is_read(options: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with pytest.raises(StratoscopeError, match=words):
+        compare(["./no/such/model"], data="nofile.txt", out=tmp_path / "out", options=replace(Options(), **options))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_device_that_is_not_known_is_told_before_anything_is_written(checkpoints: Path, text: str) -> None:
+    with pytest.raises(StratoscopeError, match="unknown device 'cdua'; did you mean 'cuda'"):
+        ss.compare([ModelSpec(str(checkpoints / "base"), device="cdua")], data="nofile.txt")
+
+
+def test_too_few_rows(checkpoints: Path) -> None:
+    corpus = Corpus("three", tuple(map(Sentence, tiny.SENTENCES[:3])), (0, 1, 2))
+    with pytest.raises(StratoscopeError, match="expected at least 4 rows to compare, got 3; give more text"):
+        ss.compare(checkpoints / "base", data=corpus, unit="mean")
