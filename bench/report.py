@@ -183,8 +183,8 @@ def _faint(reference: Outcome) -> str:
     exact, counted = reference["scores"], reference["counted"]
     moved = {m: _worst(counted[m], exact[m]) for m in ("neuronsim", "mixedsim")}
     return (
-        f"\n{reference['faint']} neurons of the sampled layers vary by less than a millionth of their layer's strongest."
-        " They count as not varying, in ours and in the reference; counting them would move"
+        f"\n{reference['faint']} neurons of the sampled layers vary by less than a millionth of their layer's"
+        " strongest. They count as not varying, in ours and in the reference; counting them would move"
         f" {' and '.join(f'{m} by up to {_small(d)}' for m, d in moved.items())}."
     )
 

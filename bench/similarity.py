@@ -100,9 +100,10 @@ def main() -> None:
     )
     text = write(found)
     print(text)
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(text, encoding="utf-8")
-    _say(f"written to {args.out}")
+    if out := args.out or (None if args.small else HERE / "RESULTS.md"):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text, encoding="utf-8")
+        _say(f"written to {out}")
 
 
 def gather(args: argparse.Namespace, scale: Scale, cache: Path) -> tuple[list[Rows], list[Rows], Path | None]:
@@ -131,7 +132,7 @@ def sample(rows: Rows, seed: int = 0) -> Pairs:
 
 
 def heavy(rows: Rows) -> Pairs:
-    """Two pairs for contenders that make n×n matrices: one across models, one within the first."""
+    """Two pairs for contenders that make n×n matrices: one within the first model, one across."""
     pairs = sample(rows)
     return [pairs[0], pairs[1]]
 
@@ -207,7 +208,7 @@ def help_seconds(times: int = 5) -> float:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--small", action="store_true", help="tiny sizes: shows that everything runs, measures nothing")
-    parser.add_argument("--out", type=Path, default=HERE / "RESULTS.md", help="where the tables are written")
+    parser.add_argument("--out", type=Path, help="where the tables go (bench/RESULTS.md; nowhere with --small)")
     parser.add_argument("--cache", type=Path, default=default_cache() / "bench", help="where weights and rows are kept")
     parser.add_argument("--model", type=Path, help="checkpoint folder (all-mpnet-base-v2 from the index)")
     parser.add_argument(
