@@ -83,7 +83,7 @@ def test_models_come_in_the_order_of_the_rows() -> None:
 
 
 def test_an_unknown_model_or_layer_is_named() -> None:
-    with pytest.raises(StratoscopeError, match="unknown model 'bas'; did you mean 'base'. choose from: base, tuned"):
+    with pytest.raises(StratoscopeError, match=r"unknown model 'bas'; did you mean 'base'\? choose from: base, tuned"):
         square().between("bas", "tuned")
     with pytest.raises(StratoscopeError, match="unknown model 'x'"):
         square().at(("base", 0), ("x", 0))
@@ -115,7 +115,7 @@ def test_a_comparison_is_a_mapping_of_matrices(comparison: Comparison) -> None:
     assert comparison["ckasim"].measure == "ckasim"
     assert "cca" not in comparison
     assert comparison.get("cca") is None
-    with pytest.raises(StratoscopeError, match="unknown measure in this result 'cka'.*choose from: linreg, ckasim"):
+    with pytest.raises(StratoscopeError, match=r"unknown measure in this result 'cka'.*choose from: linreg, ckasim"):
         comparison["cka"]
 
 

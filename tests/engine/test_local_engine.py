@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import operator
 import os
 import signal
 import subprocess
@@ -46,13 +47,31 @@ def open_files(_: int) -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
+class Watched:
+    """An item that tells when it is packed."""
+
+    def __init__(self, value: int, packed: list[int]) -> None:
+        self.value, self.packed = value, packed
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self.packed.append(self.value)
+        return Watched, (self.value, [])
+
+
 def die(_: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[ProcessPool]:
-    engine = ProcessPool(2)
+    """Two workers; starting them must leave this process's environment as it was."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "3")
+        patch.delenv("MKL_NUM_THREADS", raising=False)
+        before = dict(os.environ)
+        engine = ProcessPool(2)
+        list(engine.map(threads, [0]))
+        assert dict(os.environ) == before
     yield engine
     engine.close()
 
@@ -70,21 +89,22 @@ def test_no_items_no_work(pool: ProcessPool) -> None:
     assert list(pool.map(square, [])) == list(InProcess().map(square, [])) == []
 
 
-def test_workers_have_one_thread_and_this_process_keeps_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
-    before = dict(os.environ)
-    engine = ProcessPool(2)
-    try:
-        found = [result for _, result in engine.map(threads, range(6))]
-    finally:
-        engine.close()
-    assert os.environ == before
+def test_workers_have_one_thread(pool: ProcessPool) -> None:
+    found = [result for _, result in pool.map(threads, range(6))]
     assert os.getpid() not in {f["pid"] for f in found}
     for f in found:
         assert f["torch"] == 1
         assert f["environment"] == ONE_THREAD
         assert f["interrupt"], "Ctrl-C must end a worker without a traceback"
+
+
+def test_items_are_packed_only_as_workers_get_free(pool: ProcessPool) -> None:
+    """Packed items are copies: all at once they could need more memory than the run was given."""
+    packed: list[int] = []
+    results = pool.map(operator.attrgetter("value"), [Watched(k, packed) for k in range(30)])
+    first, _ = next(results)
+    assert len(packed) <= 4
+    assert {first, *(k for k, _ in results)} == set(range(30))
 
 
 @pytest.mark.parametrize("engine", [InProcess(), None])

@@ -73,19 +73,17 @@ def outliers(ratio: float = 3000) -> Layers:
     return Layers(x.astype(np.float32), y.astype(np.float32), 32, 20)
 
 
-def ill_conditioned(
-    condition: float, *, n: int = 300, offset: float = 0.3, rotated: bool = True, dtype: type = np.float32
-) -> Layers:
+def ill_conditioned(condition: float, *, n: int = 300, rotated: bool = True, dtype: type = np.float32) -> Layers:
     """Singular values falling evenly over `condition`, in rotated axes or along the neurons."""
-    x, y = related(n, 28, 21)
-    layers = []
-    for k, m in enumerate((x, y)):
-        u, _, _ = np.linalg.svd(m - m.mean(0), full_matrices=False)
+    layers, ranks = [], []
+    for k, m in enumerate(related(n, 28, 21)):
         d = m.shape[1]
-        mix = rotation(d, 3 + k)
-        flat = u @ mix * np.sqrt(n) * np.geomspace(1, 1 / condition, d)
-        layers.append((flat @ rotation(d, 5 + k).T if rotated else flat) + offset)
-    return Layers(layers[0].astype(dtype), layers[1].astype(dtype), 28, 21)
+        rank = min(n - 1, d)
+        u = np.linalg.svd(m - m.mean(0), full_matrices=False)[0][:, :rank]
+        axes = rotation(d, 5 + k)[:rank] if rotated else np.eye(rank, d)
+        layers.append(u @ rotation(rank, 3 + k) * np.sqrt(n) * np.geomspace(1, 1 / condition, rank) @ axes + 0.3)
+        ranks.append(rank)
+    return Layers(layers[0].astype(dtype), layers[1].astype(dtype), *ranks)
 
 
 CASES: dict[str, Callable[[], Layers]] = {
@@ -109,5 +107,6 @@ CASES: dict[str, Callable[[], Layers]] = {
     "condition 1e5": lambda: ill_conditioned(1e5),
     "condition 1e5 along neurons": lambda: ill_conditioned(1e5, rotated=False),
     "condition 2e6": lambda: ill_conditioned(2e6),
+    "condition 1e5, fewer rows": lambda: ill_conditioned(1e5, n=18),
     "condition 2e6 in float64": lambda: ill_conditioned(2e6, dtype=np.float64),
 }

@@ -33,12 +33,18 @@ def varying(x: Rows) -> npt.NDArray[np.bool_]:
 
 
 def left_vectors(x: npt.ArrayLike, rank: int | None = None) -> tuple[Rows, Rows]:
-    """Left singular vectors of the centred rows, and the singular values."""
+    """Left singular vectors of the centred rows, and the singular values.
+
+    Which directions are real is judged on standardised neurons, because a neuron's scale is no sign of noise.
+    """
     x = np.asarray(x, dtype=np.float64)
-    c = centred(x) * varying(x)
-    u, s, _ = np.linalg.svd(c, full_matrices=False)
+    vary = varying(x)
+    c = centred(x)[:, vary]
+    sd = np.sqrt((c**2).mean(0))
+    u, s, vt = np.linalg.svd(c / sd, full_matrices=False)
     rank = int((s > s[0] * max(x.shape) * np.finfo(np.float64).eps).sum()) if rank is None else rank
-    return u[:, :rank], s[:rank]
+    turn, s, _ = np.linalg.svd((s[:rank, None] * vt[:rank]) * sd, full_matrices=False)
+    return u[:, :rank] @ turn, s
 
 
 def pearson(x: Rows, y: Rows) -> Rows:
@@ -186,6 +192,8 @@ def heldout_r_values(x: Rows, y: Rows, rank_y: int | None = None, block: int = 6
     n = len(x)
     block = min(block, n // 2)
     fit = np.array([k // block % 2 == 0 for k in range(n)])
+    y = y[:, varying(y[fit])]
+    y = (y - y[fit].mean(0)) / y[fit].std(0)
     mean = y[fit].mean(0)
     u, s, vt = np.linalg.svd(y[fit] - mean, full_matrices=False)
     rank = min(int((s > s[0] * max(y.shape) * 2.3e-16).sum()) if rank_y is None else rank_y, int(fit.sum()) - 1)

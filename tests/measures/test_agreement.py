@@ -10,8 +10,9 @@ import pytest
 
 from measures.layer_cases import CASES, Layers
 from measures.reference import REFERENCES, truncated
+from stratoscope.measures import score
 from stratoscope.measures.similarity import similarity
-from stratoscope.measures.table import known_names
+from stratoscope.measures.table import MEASURES, known_names
 
 REPEATING = {
     "fewer rows than neurons",
@@ -53,6 +54,19 @@ def test_agrees_with_the_definition(measure: str, case: str) -> None:
     reference = REFERENCES[measure]
     assert ours(c.x, c.y, measure) == pytest.approx(reference(x, y, c.rank_x, c.rank_y), abs=1e-6)
     assert ours(c.y, c.x, measure) == pytest.approx(reference(y, x, c.rank_y, c.rank_x), abs=1e-6)
+
+
+SINGLE = ["float32", "LayerNorm in float32", "constant columns", "outlier dimensions"]
+SINGLE += ["condition 290", "condition 1e3", "condition 1e5 along neurons", "condition 2e6"]
+
+
+@pytest.mark.parametrize("case", SINGLE)
+@pytest.mark.parametrize("measure", [m.name for m in MEASURES if m.compare])
+def test_agrees_in_single_precision(measure: str, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Coordinates in float32, as large comparisons have them; small ones are float64 throughout."""
+    monkeypatch.setattr(score, "PRECISE", 0)
+    assert layers(case).x.dtype == np.float32
+    test_agrees_with_the_definition(measure, case)
 
 
 @pytest.mark.parametrize("case", sorted(REPEATING))

@@ -9,8 +9,10 @@ import torch
 from measures.layer_cases import related
 from measures.reference import pearson, r_values, truncated
 from stratoscope.measures.measure import best, best_mean
+from stratoscope.measures.score import score_layers
 from stratoscope.measures.similarity import similarity
-from stratoscope.measures.table import MEASURES
+from stratoscope.measures.table import MEASURES, parse
+from stratoscope.statistics.rows import MemoryRows
 
 X, Y = related(200, 20, 14)
 AVERAGING = [m.name for m in MEASURES if m.averages]
@@ -49,3 +51,11 @@ def test_best_counts_without_being_fooled_by_rounding() -> None:
     assert best(values, 0.01).tolist() == [9]
     assert best(values, 1.0) is values
     assert best_mean(values, 0.2) == 8.5
+
+
+@pytest.mark.parametrize("measure", AVERAGING)
+def test_both_directions_take_their_fraction(measure: str) -> None:
+    name = f"{measure}@0.3"
+    values = score_layers(MemoryRows([torch.from_numpy(X), torch.from_numpy(Y)]), [parse(name)]).scored[name].values
+    assert float(values[0, 1]) == pytest.approx(similarity(X, Y, name), abs=1e-9)
+    assert float(values[1, 0]) == pytest.approx(similarity(Y, X, name), abs=1e-9)

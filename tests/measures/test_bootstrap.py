@@ -15,7 +15,7 @@ from stratoscope.measures.score import Setting, score_layers
 from stratoscope.measures.table import known_names, parse
 from stratoscope.statistics.rows import LayerRows, MemoryRows, gather
 
-REPLICATES = 24
+REPLICATES = 20
 
 
 def layers(n: int) -> MemoryRows:

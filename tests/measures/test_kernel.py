@@ -72,17 +72,17 @@ def test_minibatch_with_one_batch_is_debiased() -> None:
 def test_minibatch_of_many_rows_is_the_ratio_of_mean_hsics(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "BATCH", 40)
     monkeypatch.setattr(kernel, "SPAN", 80)
-    x, y = (m.double().numpy() for m in layers(160))
+    x, y = (m.double().numpy() for m in layers(150))
     sums = np.zeros(3)
-    for k, start in enumerate((0, 80)):
-        order = torch.randperm(80, generator=torch.Generator().manual_seed(3 + k)).numpy() + start
-        for batch in (order[:40], order[40:]):
+    for k, start in enumerate((0, 75)):
+        order = torch.randperm(75, generator=torch.Generator().manual_seed(3 + k)).numpy() + start
+        for batch in (order[:38], order[38:]):
             a, b = linear_kernel(x[batch]), linear_kernel(y[batch])
             sums += [hsic1(a, b), hsic1(a, a), hsic1(b, b)]
-    assert score(160, "ckasim-minibatch", seed=3) == pytest.approx(sums[0] / np.sqrt(sums[1] * sums[2]), abs=1e-9)
+    assert score(150, "ckasim-minibatch", seed=3) == pytest.approx(sums[0] / np.sqrt(sums[1] * sums[2]), abs=1e-9)
 
 
-@pytest.mark.parametrize("n", [1000, 2050, 2100])
+@pytest.mark.parametrize("n", [1000, 2050])
 def test_minibatch_is_close_to_debiased_for_many_rows(n: int) -> None:
     """Also when rows just outgrow a span: a batch of a few rows would drown the others in noise."""
     want = ckasim_debiased(*(m.double().numpy() for m in layers(n)))

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import secrets
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -153,11 +152,13 @@ class RunFolder:
     def drop_parts(self, keep: Callable[[str], bool] = lambda name: False) -> None:
         """Delete parts whose relative name is not kept."""
         root = self.path / PARTS
-        for path in sorted(root.rglob("*"), reverse=True) if root.exists() else ():
-            name = str(path.relative_to(root)).removesuffix(".sha256")
-            if path.is_file() and not keep(name):
+        for path in sorted(root.rglob("*"), reverse=True):  # what a folder holds before the folder
+            if path.is_dir():
+                _remove_if_empty(path)
+            elif not keep(str(path.relative_to(root)).removesuffix(".sha256")):
                 path.unlink()
-        shutil.rmtree(root, ignore_errors=True) if root.exists() and not any(root.rglob("*.*")) else None
+        if root.is_dir():
+            _remove_if_empty(root)
 
     def _clear_leftovers(self) -> None:
         """Delete what a killed run left half-written, in the places where runs write and nowhere below them."""
@@ -170,3 +171,8 @@ class RunFolder:
     def _mark(self, name: str) -> Path:
         path = self.part(name)
         return path.with_name(path.name + ".sha256")
+
+
+def _remove_if_empty(folder: Path) -> None:
+    if not any(folder.iterdir()):
+        folder.rmdir()

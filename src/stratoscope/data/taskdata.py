@@ -105,7 +105,7 @@ class TaskData:
         return Corpus(f"{self.name}/{split}", sentences, tuple(range(len(sentences))))
 
     def _named(self, example: Example) -> str:
-        return repr(example.label) if self.labels is None else self.labels[int(example.label)]
+        return repr(float(example.label)) if self.labels is None else self.labels[int(example.label)]
 
     def _check(self, split: str) -> None:
         examples = self.split(split)

@@ -9,13 +9,13 @@ from stratoscope.statistics.layer import LayerBasis
 
 def _ckasim(pair: Pair, top: float) -> Scores:
     """‖XᵀY‖²_F / (‖XᵀX‖_F ‖YᵀY‖_F) (Kornblith et al. 2019, eq. 4 with a linear kernel)."""
-    return Scores.symmetric(float(pair.scaled.square().sum() / (pair.x.spread * pair.y.spread)))
+    return Scores.symmetric(pair.overlap / (pair.x.spread * pair.y.spread))
 
 
 def _debiased(pair: Pair, top: float) -> Scores:
     """CKA from the unbiased HSIC of Song et al. 2012 (eq. 5), streamed; may be below 0, is about 0 for noise."""
     own = _unbiased_self(pair.x) * _unbiased_self(pair.y)
-    hsic = unbiased_hsic(float(pair.scaled.square().sum()), pair.norms, pair.x.scale, pair.y.scale, pair.x.n)
+    hsic = unbiased_hsic(pair.overlap, pair.norms, pair.x.scale, pair.y.scale, pair.x.n)
     return Scores.symmetric(hsic / own**0.5 if own > 0 else 0.0)
 
 

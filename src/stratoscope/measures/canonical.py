@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from stratoscope.measures.measure import INVERTIBLE, ORTHOGONAL, SCALING, Measure, Scores, best, best_mean
@@ -18,11 +17,14 @@ def _pwsim(pair: Pair, top: float) -> Scores:
     """Σ α ρ / Σ α with α = Σ_neurons |Hxᵀ X|, Hx = X' u (Morcos et al. 2018; Wu et al. 2020, A.3)."""
     u, _, v = pair.canonical
     rho = pair.correlations
-    return Scores(_weighted(u, pair.x_back[: len(u)], rho, top), _weighted(v, pair.y_back[: len(v)], rho, top))
+    return Scores(
+        _weighted(u, pair.x_unit[: len(u)], pair.x.sd, rho, top),
+        _weighted(v, pair.y_unit[: len(v)], pair.y.sd, rho, top),
+    )
 
 
-def _weighted(vectors: Tensor, back: Tensor, rho: Tensor, top: float) -> float:
-    weight = (vectors.to(back.dtype).T @ back).abs().sum(1, dtype=torch.float64)
+def _weighted(vectors: Tensor, unit: Tensor, sd: Tensor, rho: Tensor, top: float) -> float:
+    weight = (vectors.to(unit.dtype).T @ unit).abs().double() @ sd
     k = len(best(rho, top))  # ρ is sorted: the best fraction comes first
     return float((weight[:k] @ rho[:k]) / weight[:k].sum())
 

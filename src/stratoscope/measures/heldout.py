@@ -67,10 +67,10 @@ def _correlation(basis: LayerBasis, y: int, x: int, train: LayerRows, test: Laye
     centre = layer_moments(train, x, full=False).mean
     fit = torch.zeros(basis.rank, len(centre), dtype=torch.float64)
     for k in range(len(train.sizes)):
-        fit += basis.transform(train.chunk(y, k)).double().T @ (train.chunk(x, k).double() - centre) / basis.n
+        fit += basis.transform(train.chunk(y, k), torch.float64).T @ (train.chunk(x, k).double() - centre) / basis.n
     sums = torch.zeros(5, len(centre), dtype=torch.float64)
     for k in range(len(test.sizes)):
-        p = basis.transform(test.chunk(y, k)).double() @ fit
+        p = basis.transform(test.chunk(y, k), torch.float64) @ fit
         t = test.chunk(x, k).double() - centre
         sums += torch.stack([p.sum(0), t.sum(0), p.square().sum(0), t.square().sum(0), (p * t).sum(0)])
     p, t, pp, tt, pt = sums / sum(test.sizes)

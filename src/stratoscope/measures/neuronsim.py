@@ -10,7 +10,7 @@ from stratoscope.measures.pair import Pair
 
 def _compare(pair: Pair, top: float) -> Scores:
     """mean_k max_k' |Pearson(x_k, y_k')| (Bau et al. 2019; Wu et al. 2020, A.1); constant neurons score 0."""
-    strength = pair.correlation.abs().clamp_max(1)
+    strength = pair.correlation.abs().clamp_max_(1)
     x_best, x_match = strength.max(1)
     y_best, y_match = strength.max(0)
     return Scores(

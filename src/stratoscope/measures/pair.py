@@ -28,7 +28,7 @@ class Pair:
     x: LayerBasis
     y: LayerBasis
     product: Tensor
-    """Float64: canonical cross-correlation (rx × ry) when whitened, cross-covariance (dx × dy) otherwise."""
+    """Float64: correlations of the coordinates of x (rows) with those of y (columns)."""
     norms: float
     """Sum over rows of ‖x - mean‖² ‖y - mean‖²."""
 
@@ -39,41 +39,44 @@ class Pair:
 
     @cached_property
     def working(self) -> Tensor:
-        """The product in the precision the rows came in, for large matrix products."""
-        return self.product.to(self.x_back.dtype)
+        """The product in the precision of the coordinates, for large matrix products."""
+        return self.product.to(self.x_unit.dtype)
 
     @cached_property
-    def x_back(self) -> Tensor:
-        """Neurons of x over its coordinates (rx × dx)."""
-        return _back(self.x)
+    def x_unit(self) -> Tensor:
+        """Neurons of x, standardised, over its coordinates (rx × dx)."""
+        return _unit(self.x)
 
     @cached_property
-    def y_back(self) -> Tensor:
-        """Neurons of y over its coordinates (ry × dy)."""
-        return _back(self.y)
+    def y_unit(self) -> Tensor:
+        """Neurons of y, standardised, over its coordinates (ry × dy)."""
+        return _unit(self.y)
 
     @cached_property
     def scaled(self) -> Tensor:
         """Cross-covariance up to rotations of either layer: all that CKA and Procrustes see."""
-        if self.x.variance is None or self.y.variance is None:
-            return self.product
-        return self.product * self.x.variance.sqrt()[:, None] * self.y.variance.sqrt()
+        return (self.product * self.x.variance.sqrt()[:, None]).mul_(self.y.variance.sqrt())
+
+    @cached_property
+    def overlap(self) -> float:
+        """‖XᵀY‖²_F / n² of the centred layers."""
+        flat = self.scaled.flatten()
+        return float(flat @ flat)
 
     @cached_property
     def x_on_y(self) -> Tensor:
-        """Neurons of x (rows) over y's whitened components: coefficients of regressing x on y."""
-        return self.x_back.T @ self.working
+        """Standardised neurons of x (rows) over y's whitened components: coefficients of regressing x on y."""
+        return self.x_unit.T @ self.working
 
     @cached_property
     def y_on_x(self) -> Tensor:
-        """Neurons of y (columns) over x's whitened components: coefficients of regressing y on x."""
-        return self.working @ self.y_back
+        """Standardised neurons of y (columns) over x's whitened components: coefficients of regressing y on x."""
+        return self.working @ self.y_unit
 
     @cached_property
     def correlation(self) -> Tensor:
         """Pearson correlation of every neuron of x with every neuron of y; 0 where one is constant."""
-        covariance = self.x_back.T @ self.y_on_x if self.x.whitened else self.product
-        return covariance * _reciprocal(self.x.sd, covariance)[:, None] * _reciprocal(self.y.sd, covariance)
+        return self.x_unit.T @ self.y_on_x if self.x.whitened else self.product
 
     @cached_property
     def _truncated(self) -> Tensor:
@@ -110,11 +113,7 @@ def singular_values(m: Tensor) -> Tensor:
     return torch.from_numpy(np.sqrt(np.clip(values[::-1], 0, None)).copy())
 
 
-def _back(basis: LayerBasis) -> Tensor:
-    if basis.back is None:
+def _unit(basis: LayerBasis) -> Tensor:
+    if basis.unit is None:
         raise ValueError("this view needs a whitened basis")
-    return basis.back
-
-
-def _reciprocal(sd: Tensor, like: Tensor) -> Tensor:
-    return torch.where(sd > 0, 1 / sd, 0.0).to(like.dtype)
+    return basis.unit

@@ -9,23 +9,18 @@ from stratoscope.measures.measure import INVERTIBLE, NEURONS, ORTHOGONAL, Measur
 from stratoscope.measures.pair import Pair
 
 
-def _r(coefficients: Tensor, sd: Tensor, *, axis: int) -> Tensor:
-    """r-value of every neuron: norm of its fitted values over its own; 0 for a constant neuron."""
-    fitted = coefficients.square().sum(axis, dtype=torch.float64).sqrt()
-    return torch.where(sd > 0, fitted / sd, 0.0).clamp_max(1)
+def _r(coefficients: Tensor, *, axis: int) -> Tensor:
+    """r-value of every neuron: norm of its fitted values over its own, which is 1 (0 for a constant neuron)."""
+    return coefficients.square().sum(axis, dtype=torch.float64).sqrt().clamp_max(1)
 
 
 def _mixedsim(pair: Pair, top: float) -> Scores:
     """mean_k ‖ŷ‖/‖y‖, regressing neuron k of x on all of y (Wu et al. 2020, A.2)."""
-    return Scores(
-        best_mean(_r(pair.x_on_y, pair.x.sd, axis=1), top), best_mean(_r(pair.y_on_x, pair.y.sd, axis=0), top)
-    )
+    return Scores(best_mean(_r(pair.x_on_y, axis=1), top), best_mean(_r(pair.y_on_x, axis=0), top))
 
 
 def _linreg(pair: Pair, top: float) -> Scores:
     """R² = ‖Qxᵀ Y‖²_F / ‖Y‖²_F, regressing all of y on x (Kornblith et al. 2019, eq. 7)."""
-    assert pair.x.variance is not None
-    assert pair.y.variance is not None
     share = pair.product.square()
     return Scores(
         float((share.sum(0) @ pair.y.variance) / pair.y.variance.sum()),

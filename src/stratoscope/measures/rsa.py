@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from scipy.stats import rankdata
 from torch import Tensor
 
 from stratoscope.measures.measure import SCALING, Item, Measure, RowWork, Sums
@@ -26,6 +25,8 @@ def _work(rows: LayerRows, item: Item) -> Sums:
     Neurons are centred over all rows first, or the mean row would make all rows alike. Rows that repeat give equal
     similarities but for rounding: cut to 12 decimals they share a rank.
     """
+    from scipy.stats import rankdata  # takes half a second, which every worker would pay
+
     layer = item["layer"]
     x = gather(rows, layer, torch.tensor(item["rows"])).double() - layer_moments(rows, layer, full=False).mean
     x = x - x.mean(1, keepdim=True)

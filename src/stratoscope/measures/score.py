@@ -28,6 +28,8 @@ from stratoscope.statistics.rows import LayerRows, MemoryRows, StoredRows, count
 
 Tensors = Mapping[str, Tensor]
 
+PRECISE = 3e11
+"""Work (FLOP) up to which coordinates are float64 whatever the rows are: the time saved would not be noticed."""
 PRODUCT_BYTES = 8
 """Cross-products are summed in float64."""
 
@@ -88,7 +90,10 @@ def _score_pairs(
     whiten = n <= width or any(r.measure.whitens for r in wanted)
     into = None if setting.folder is None else f"coordinates-{digest([setting.key, whiten])}"
     root = "" if setting.folder is None else str(setting.folder.part("").resolve())
-    items = [{"rows": rows, "layer": k, "whiten": whiten, "root": root, "into": into} for k in layers]
+    precise = n * float(rows.layers * width) ** 2 < PRECISE
+    items = [
+        {"rows": rows, "layer": k, "whiten": whiten, "precise": precise, "root": root, "into": into} for k in layers
+    ]
     prepared = run_parts(_prepare, items, "basis", setting, "preparing layers", beside=_coordinate_files)
     coordinates = _coordinates(prepared, items)
     names = sorted((r.name for r in wanted), key=lambda name: not name.startswith("pwsim"))  # svsim reads pwsim's ρ
@@ -110,11 +115,12 @@ def _deviations(rows: LayerRows) -> list[Tensor]:
 def _prepare(item: Item) -> Tensors:
     """Fit one layer's basis and express its rows in it, in files beside the basis or in memory."""
     rows, layer = item["rows"], item["layer"]
-    basis = fit_basis(rows, layer, whiten=item["whiten"])
+    dtype = torch.float64 if item["precise"] else None
+    basis = fit_basis(rows, layer, whiten=item["whiten"], dtype=dtype)
     out = basis.to_tensors()
     files = _coordinate_files(item)
     for k in range(len(rows.sizes)):
-        w = basis.transform(rows.chunk(layer, k))
+        w = basis.transform(rows.chunk(layer, k), dtype)
         if files:
             path = Path(item["root"], files[k])
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -155,7 +161,7 @@ def _score_tile(item: Item) -> Tensors:
         if (i, j) in itself:
             pair = Pair.itself(bases[i])
         else:
-            pair = Pair(bases[i], bases[j], moments.products.pop((i, j)) / moments.count, moments.norms[i, j])
+            pair = Pair(bases[i], bases[j], moments.products.pop((i, j)).div_(moments.count), moments.norms[i, j])
         for request in wanted:
             assert request.measure.compare is not None
             result = request.measure.compare(pair, request.top)
@@ -168,9 +174,9 @@ def _score_tile(item: Item) -> Tensors:
 
 
 def _side(layers: int, width: int, setting: Setting) -> int:
-    """Layers on one side of a tile: as many as memory allows, few enough that all workers have tiles to take."""
+    """Layers on one side of a tile: as many as memory allows, few enough that workers end at about the same time."""
     share = setting.memory / setting.engine.workers / (PRODUCT_BYTES * width**2)
-    return max(1, min(int(math.sqrt(share)), math.ceil(layers / (3 * setting.engine.workers))))
+    return max(1, min(int(math.sqrt(share)), math.ceil(layers / (4 * setting.engine.workers))))
 
 
 def _tiles(layers: int, side: int) -> list[tuple[Pairing, ...]]:

@@ -62,10 +62,10 @@ def _difference(cut: nn.Module, built: nn.Module, family: Family) -> str | None:
         return f"a model with {len(want)} blocks does not run"
     for name, ours, theirs in _parts(have, want):
         if type(ours) is not type(theirs):
-            return f"'{name}' of block {_number(name)} would be built as {_kind(theirs)}, but is {_kind(ours)}"
+            return f"{_label(name)} would be built as {type(theirs).__name__}, but is {type(ours).__name__}"
         for key, value in vars(ours).items():
             if _telling(key, value) and vars(theirs).get(key, value) != value:
-                return f"'{name}' of block {_number(name)} would have {key} {vars(theirs)[key]}, but has {value}"
+                return f"{_label(name)} would have {key} {vars(theirs)[key]}, but has {value}"
     ours_shapes, theirs_shapes = _shapes(cut), _shapes(built)
     for name in ours_shapes | theirs_shapes:
         if ours_shapes.get(name) != theirs_shapes.get(name):
@@ -85,12 +85,9 @@ def _parts(have: nn.Module, want: nn.Module) -> Iterator[tuple[str, nn.Module, n
             yield name, module, theirs[name]
 
 
-def _number(name: str) -> int:
-    return int(name.split(".")[0]) + 1
-
-
-def _kind(module: nn.Module) -> str:
-    return type(module).__name__
+def _label(name: str) -> str:
+    index, _, part = name.partition(".")
+    return f"'{part}' of block {int(index) + 1}" if part else f"block {int(index) + 1}"
 
 
 def _shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
@@ -99,7 +96,7 @@ def _shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
 
 def _hand_on(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
     hidden = args[0] if args else kwargs["hidden_states"]
-    return (hidden, *output[1:]) if isinstance(output, tuple) else hidden
+    return type(output)((hidden, *output[1:])) if isinstance(output, tuple | list) else hidden
 
 
 def _trial(model: nn.Module, family: Family) -> Tensor:

@@ -148,7 +148,6 @@ FAMILIES: tuple[Family, ...] = _table(
             final_norm=None,
             block_returns="tuple",
             segments=True,
-            needs_block=True,
             description="Content and position attend apart",
             reference="He et al. 2021, arXiv:2006.03654",
         ),

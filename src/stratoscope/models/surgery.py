@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.models.cutcheck import agreeing, check_standard
-from stratoscope.models.families import Family, base, blocks, depth, family_of
+from stratoscope.models.families import Family, base, depth, family_of
+from stratoscope.models.families import blocks as all_blocks
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -28,14 +29,14 @@ INDICES = ("layer_idx", "layer_id")
 
 
 @contextmanager
-def keeping(model: Model, kept: Sequence[int]) -> Iterator[Model]:
+def keeping(model: Model, blocks: Sequence[int]) -> Iterator[Model]:
     """Run `model` with only these blocks (1-based, increasing); whatever the body does, all is put back.
 
     The kept blocks are the model's own, so training inside changes it. A cut inside a cut numbers the blocks left.
     """
     family = family_of(model)
     total = len(_applied(model, family))
-    kept = _increasing(kept, total)
+    kept = _increasing(blocks, total)
     _check_cuttable(model, family, total)
     _record_everywhere(base(model))
     with ExitStack() as undo:
@@ -65,13 +66,13 @@ def truncated_to(model: Model, depth: int) -> AbstractContextManager[Model]:
     return keeping(model, range(1, depth + 1))
 
 
-def exported(model: Model, kept: Sequence[int]) -> Model:
+def exported(model: Model, blocks: Sequence[int]) -> Model:
     """A deep copy with only these blocks, which plain `from_pretrained` reloads after `save_pretrained`.
 
     Raises when no configuration of the architecture describes the cut (ModernBERT's first block has no norm of its own,
     so another cannot take its place): a checkpoint that loads as a different model is never made.
     """
-    with keeping(model, kept):
+    with keeping(model, blocks):
         cut = copy.deepcopy(model)
     family = family_of(model)
     if family.looped:
@@ -93,8 +94,8 @@ def parse_drop(text: str, blocks: int) -> tuple[int, ...]:
     return tuple(range(1, blocks - k + 1)) if end == "top" else tuple(range(k + 1, blocks + 1))
 
 
-def _increasing(kept: Sequence[int], total: int) -> list[int]:
-    numbers = list(kept)
+def _increasing(blocks: Sequence[int], total: int) -> list[int]:
+    numbers = list(blocks)
     if numbers != sorted(set(numbers)) or not all(1 <= k <= total for k in numbers):
         raise StratoscopeError(
             f"blocks to keep must be increasing numbers from 1 to {total}, got {', '.join(map(str, numbers))}"
@@ -144,7 +145,7 @@ def _cut(model: nn.Module, family: Family, kept: Sequence[int], undo: ExitStack)
 
 def _applied(model: nn.Module, family: Family) -> list[nn.Module]:
     """The blocks in order of application, none when only a stand-in is left."""
-    return [block for block in blocks(model, family) if not isinstance(block, _Through)]
+    return [block for block in all_blocks(model, family) if not isinstance(block, _Through)]
 
 
 class _Through(nn.Module):

@@ -102,11 +102,12 @@ def gram(a: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class LayerBasis:
-    """The coordinates a layer's rows are compared in: w = (x - mean) @ to, and x - mean = w @ back.
+    """The coordinates a layer's rows are compared in; each has variance 1.
 
-    Whitened: w are the principal components scaled to variance 1, largest first, noise directions left out; then
-    cross-products of w are canonical correlations' raw material and float32 products lose nothing to outlier
-    dimensions. Otherwise w = x - mean, for measures that never invert a covariance.
+    With u = (x - mean) / sd, whitened coordinates are w = u @ to, the principal components scaled to variance 1,
+    largest first and noise directions left out; u = w @ unit. Cross-products of w are canonical correlations' raw
+    material, and float32 products lose nothing to outlier dimensions. Otherwise w = u, for measures that never invert
+    a covariance.
     """
 
     n: int
@@ -117,11 +118,13 @@ class LayerBasis:
     """‖Σ‖_F, the Frobenius norm of the covariance."""
     norms: float
     """Sum over rows of ‖x - mean‖⁴ (debiased CKA)."""
-    variance: Tensor | None = None
-    """Variance along each principal axis, largest first, when whitened."""
+    variance: Tensor
+    """The layer's variance along each coordinate: of principal axes, largest first, or of neurons."""
+    condition: float = 1.0
+    """Ratio of the extreme standard deviations of u along its own axes."""
     to: Tensor | None = None
-    back: Tensor | None = None
-    """In the rows' own precision: it only ever multiplies what was computed from them."""
+    unit: Tensor | None = None
+    """Correlation of each coordinate (rows) with each neuron (columns), in the precision of the coordinates."""
 
     @property
     def width(self) -> int:
@@ -131,17 +134,12 @@ class LayerBasis:
     @property
     def whitened(self) -> bool:
         """Whether the coordinates are whitened principal components."""
-        return self.variance is not None
+        return self.unit is not None
 
     @property
     def rank(self) -> int:
         """Number of coordinates."""
-        return self.width if self.variance is None else len(self.variance)
-
-    @property
-    def gentle(self) -> bool:
-        """Whether the standard deviations along the axes are near enough for products in the rows' own precision."""
-        return self.variance is None or not self.rank or bool(self.variance[0] < GENTLE**2 * self.variance[-1])
+        return len(self.variance)
 
     @property
     def constant(self) -> bool:
@@ -155,40 +153,34 @@ class LayerBasis:
 
     def kept(self, share: float = 0.99) -> int:
         """The fewest principal components that reach a share of the variance; the crossing one is kept."""
-        if self.variance is None:
-            raise ValueError("a basis that is not whitened has no principal components")
         cumulative = torch.cumsum(self.variance, 0)
         reached = int((cumulative < share * cumulative[-1] * (1 - 1e-12)).sum()) + 1 if self.rank else 0
         return min(reached, self.rank)
 
     def to_tensors(self) -> dict[str, Tensor]:
         """Plain named tensors, for a file or another process."""
-        named = {
-            "mean": self.mean,
-            "sd": self.sd,
-            "scalars": torch.tensor([self.n, self.spread, self.norms], dtype=torch.float64),
-        }
-        optional = {"variance": self.variance, "to": self.to, "back": self.back}
-        return named | {k: v for k, v in optional.items() if v is not None}
+        scalars = torch.tensor([self.n, self.spread, self.norms, self.condition], dtype=torch.float64)
+        named = {"mean": self.mean, "sd": self.sd, "variance": self.variance, "scalars": scalars}
+        return named | {k: v for k, v in {"to": self.to, "unit": self.unit}.items() if v is not None}
 
     @classmethod
     def from_tensors(cls, t: Mapping[str, Tensor]) -> LayerBasis:
         """Inverse of `to_tensors`."""
-        n, spread, norms = t["scalars"].tolist()
-        return cls(int(n), t["mean"], t["sd"], spread, norms, t.get("variance"), t.get("to"), t.get("back"))
+        n, spread, norms, condition = t["scalars"].tolist()
+        return cls(int(n), t["mean"], t["sd"], spread, norms, t["variance"], condition, t.get("to"), t.get("unit"))
 
-    def transform(self, chunk: Tensor) -> Tensor:
-        """Rows in this basis, in the rows' own precision; the mean is taken off in float64, where it cancels."""
-        c = centre(chunk, self.mean, self.sd)
+    def transform(self, chunk: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        """Rows in this basis, in the rows' own precision unless told; the mean is taken off in float64."""
+        dtype = dtype or chunk.dtype
+        u = standardise(chunk, self.mean, self.sd)
         if self.to is None:
-            return c.to(chunk.dtype)
+            return u.to(dtype)
         # A float32 product adds noise of condition·eps to coordinates of size 1, and its square to their products.
-        return c.to(chunk.dtype) @ self.to.to(chunk.dtype) if self.gentle else (c @ self.to).to(chunk.dtype)
+        return u.to(dtype) @ self.to.to(dtype) if self.condition < GENTLE else (u @ self.to).to(dtype)
 
     def squared_norms(self, w: Tensor) -> Tensor:
         """‖x - mean‖² of rows given in this basis."""
-        weights = torch.ones(self.width) if self.variance is None else self.variance
-        return torch.mv(w.square(), weights.to(w.dtype)).double()
+        return torch.mv(w.square(), self.variance.to(w.dtype)).double()
 
 
 def layer_moments(rows: LayerRows, layer: int, *, full: bool = True) -> LayerMoments:
@@ -199,70 +191,80 @@ def layer_moments(rows: LayerRows, layer: int, *, full: bool = True) -> LayerMom
     return moments
 
 
-def centre(chunk: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
-    """Rows about their mean in float64; a neuron that only rounding moves is 0."""
-    c = chunk.double() - mean
-    return c if bool(sd.all()) else c * (sd > 0)
+def standardise(chunk: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
+    """Rows about their mean in units of each neuron's deviation, in float64; a constant neuron is 0."""
+    return (chunk.double() - mean).mul_(torch.where(sd > 0, 1 / sd, 0.0))
 
 
 def deviations(moments: LayerMoments, eps: float) -> tuple[Tensor, Tensor]:
-    """Standard deviation of each neuron, 0 where only rounding moves it, and what rounding amounts to.
-
-    Weight decay leaves neurons that vary by 1e-32; next to a layer's others they are below float64's resolution too.
-    """
+    """Standard deviation of each neuron, 0 where only rounding moves it, and what rounding amounts to."""
     rounding = ROUNDING * eps * (moments.variance + moments.mean.square()).sqrt()
     sd = moments.variance.sqrt()
-    unresolved = (len(sd) * EPS) ** 0.5 * sd.max()
-    return torch.where((sd > rounding) & (sd > unresolved), sd, 0.0), rounding
+    return torch.where(sd > rounding, sd, 0.0), rounding
 
 
-def fit_basis(rows: LayerRows, layer: int, *, whiten: bool) -> LayerBasis:
-    """Fit the basis one layer's rows are compared in.
+def fit_basis(rows: LayerRows, layer: int, *, whiten: bool, dtype: torch.dtype | None = None) -> LayerBasis:
+    """Fit the basis one layer's rows are compared in; `dtype` is that of the coordinates, the rows' own by default.
 
-    More rows than neurons: eigenvectors of the covariance, streamed. Otherwise the n×n dual of the same rows, which
-    fit in memory because they are fewer than the neurons.
+    More rows than neurons: eigenvectors of the correlation matrix, streamed. Otherwise the n×n dual of the same rows,
+    which fit in memory because they are fewer than the neurons. Neurons are standardised first, so that one that
+    weight decay left with a spread of 1e-32 counts as any other where a measure does not see scale.
     """
     first = rows.chunk(layer, 0)
     dual = count(rows) <= first.shape[1]
     moments = layer_moments(rows, layer, full=not dual)
-    sd, rounding = deviations(moments, rows.eps(layer))
-    centred = centre(gather(rows, layer), moments.mean, sd) if dual else None
-    own = moments.covariance * torch.outer(sd > 0, sd > 0) if centred is None else gram(centred) / len(centred)
-    norms = sum(float(centre(c, moments.mean, sd).square().sum(1).square().sum()) for c in chunks(rows, layer))
-    basis = LayerBasis(moments.count, moments.mean, sd, float(own.square().sum().sqrt()), norms)
+    mean, (sd, rounding) = moments.mean, deviations(moments, rows.eps(layer))
+    norms = sum(float((standardise(c, mean, sd) * sd).square().sum(1).square().sum()) for c in chunks(rows, layer))
+    variance = sd.square()
+    inverse = torch.where(sd > 0, 1 / sd, 0.0)
     if not whiten:
-        return basis
-    variance, axes = _principal(own, centred)
-    signal = variance > rounding.square() @ axes.square()
-    variance, axes = variance[signal], axes[:, signal]
-    root = variance.sqrt()
-    basis = replace(basis, variance=variance, to=axes / root, back=(axes * root).T.contiguous())
-    if len(root) and root[0] > ILL_CONDITIONED * root[-1]:
+        varies = sd > 0
+        if dual:
+            own = gram((gather(rows, layer).double() - mean) * varies) / moments.count
+        else:
+            own = moments.covariance * torch.outer(varies, varies)
+        return LayerBasis(moments.count, mean, sd, float(own.square().sum().sqrt()), norms, variance)
+    u = standardise(gather(rows, layer), mean, sd) if dual else None
+    own = moments.covariance * torch.outer(inverse, inverse) if u is None else gram(u) / len(u)
+    values, axes = _principal(own, u)
+    signal = values > (rounding * inverse).square() @ axes.square()
+    values, axes = values[signal], axes[:, signal]
+    root = values.sqrt()
+    variance, turn = _eigh(gram((axes * root).T * sd))  # the layer's own principal axes, among those of u
+    variance = variance.clamp_min(0)
+    condition = float(root[0] / root[-1]) if len(root) else 1.0
+    to, unit = (axes / root) @ turn, turn.T @ (axes * root).T
+    basis = LayerBasis(
+        moments.count, mean, sd, float(variance.square().sum().sqrt()), norms, variance, condition, to, unit
+    )
+    if condition > ILL_CONDITIONED:
         basis = _sharpen(basis, rows, layer)
-    assert basis.back is not None
-    return replace(basis, back=basis.back.to(first.dtype))
+    assert basis.unit is not None
+    return replace(basis, unit=basis.unit.to(dtype or first.dtype).contiguous())
 
 
-def _principal(own: Tensor, centred: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Variances, largest first, and axes from the covariance or, given centred rows, from their n×n Gram matrix."""
-    values, vectors = scipy.linalg.eigh(own.numpy(), driver="evd", check_finite=False)
-    variance = torch.from_numpy(values[::-1].copy())
-    vectors = torch.from_numpy(vectors[:, ::-1].copy())
+def _eigh(a: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues, largest first, and eigenvectors of a symmetric matrix."""
+    values, vectors = scipy.linalg.eigh(a.numpy(), driver="evd", check_finite=False)
+    return torch.from_numpy(values[::-1].copy()), torch.from_numpy(vectors[:, ::-1].copy())
+
+
+def _principal(own: Tensor, u: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Variances, largest first, and axes from the correlation matrix or, given the rows u, from their Gram matrix."""
+    variance, vectors = _eigh(own)
     resolved = variance > max(len(own), 8) * EPS * variance[0]
     variance, vectors = variance[resolved], vectors[:, resolved]
-    if centred is None:
-        return variance, vectors
-    return variance, (centred.T @ vectors) / (variance * len(centred)).sqrt()
+    return variance, vectors if u is None else (u.T @ vectors) / (variance * len(u)).sqrt()
 
 
 def _sharpen(basis: LayerBasis, rows: LayerRows, layer: int) -> LayerBasis:
     """Whiten the whitened rows once more, as CholeskyQR2 does: squares the condition number's reach."""
     assert basis.to is not None
-    assert basis.back is not None
+    assert basis.unit is not None
     scatter = torch.zeros(basis.rank, basis.rank, dtype=torch.float64)
     for chunk in chunks(rows, layer):
-        scatter += gram((centre(chunk, basis.mean, basis.sd) @ basis.to).T)
+        scatter += gram((standardise(chunk, basis.mean, basis.sd) @ basis.to).T)
     values, vectors = torch.linalg.eigh(scatter / basis.n)
     half = (vectors * values.sqrt()) @ vectors.T
     inverse = (vectors / values.sqrt()) @ vectors.T
-    return replace(basis, to=basis.to @ inverse, back=half @ basis.back)
+    return replace(basis, to=basis.to @ inverse, unit=half @ basis.unit)

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+import tiny
+
+torch.set_num_threads(1)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Ended]
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working folder with models base and tuned and the text t.txt."""
+    root = tmp_path_factory.mktemp("home")
+    tiny.checkpoint("bert", root / "base")
+    tiny.checkpoint("bert", root / "tuned", seed=1)
+    (root / "t.txt").write_text("\n".join(tiny.SENTENCES) + "\n", encoding="utf-8")
+    return root
+
+
+@pytest.fixture
+def here(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A fresh working folder with links to what `home` has, offline."""
+    for path in home.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    return tmp_path
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Command]:
+    """Run the entry point as the shell would, but in this process; what any library writes to stderr counts."""
+    from stratoscope.cli.main import run
+
+    handler = signal.getsignal(signal.SIGINT)
+
+    def call(*args: str | Path) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["stratoscope", *map(str, args)])
+        capfd.readouterr()
+        code = 0
+        try:
+            run()
+        except SystemExit as e:
+            code = e.code if isinstance(e.code, int) else 0 if e.code is None else 1
+        out, err = capfd.readouterr()
+        return Ended(code, out, err)
+
+    yield call
+    signal.signal(signal.SIGINT, handler)
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    """For a real process: this source tree, one thread, offline."""
+    one = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    source = str(Path(__file__).parents[2] / "src")
+    return {**os.environ, **one, "PYTHONPATH": source, "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import Command
+
+from stratoscope.core.result import Comparison
+from stratoscope.measures.table import MEASURES
+from stratoscope.models.families import FAMILIES
+
+HEAVY = ("torch", "transformers", "matplotlib", "pandas", "numpy", "scipy", "plotly", "safetensors")
+
+
+@pytest.mark.parametrize("args", [["--help"], ["compare", "--help"], ["--version"]])
+def test_help_imports_nothing_heavy(args: list[str], environment: dict[str, str]) -> None:
+    script = (
+        "import sys\nfrom stratoscope.cli.main import run\n"
+        f"sys.argv = ['stratoscope', *{args!r}]\n"
+        "try:\n    run()\nexcept SystemExit as e:\n    assert not e.code, e.code\n"
+        f"heavy = [m for m in {HEAVY!r} if m in sys.modules]\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "stratoscope" in done.stdout
+    assert done.stderr == ""
+
+
+def test_measures_lists_every_measure_with_its_reference(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    ended = command("measures")
+    assert ended.code == 0
+    for measure in MEASURES:
+        (line,) = [row for row in ended.out.splitlines() if row.split() and row.split()[0] == measure.name]
+        assert measure.summary in line
+        assert measure.reference in line
+        assert line.split()[1] == ("yes" if measure.symmetric else "no")
+
+
+def test_families_lists_every_family(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    ended = command("families")
+    assert ended.code == 0
+    for family in FAMILIES:
+        (line,) = [row for row in ended.out.splitlines() if row.split() and row.split()[0] == family.name]
+        assert family.description in line
+        assert family.reference in line
+
+
+def test_compare_then_report_without_any_model(here: Path, home: Path, command: Command) -> None:
+    shutil.copytree(home / "tuned", here / "mine")
+    ended = command(
+        *("compare", "base", "mine", "--data", "t.txt", "--out", "run", "--unit", "mean", "--name", "a", "--name", "b"),
+        *("--measure", "svsim", "--measure", "neuronsim@0.5", "--layers", "1-3", "--limit", "8", "--seed", "3"),
+        *("--memory", "1GB", "--workers", "1", "--batch-tokens", "99", "--device", "cpu", "--keep", "--standardise"),
+    )
+    assert ended.code == 0, ended.err
+    assert "open run/report.html in a browser; the numbers are in run/result.json" in ended.out
+    assert "Traceback" not in ended.err
+    result = Comparison.load("run")
+    assert list(result) == ["svsim", "neuronsim@0.5"]
+    assert [str(r) for r in result["svsim"].rows] == ["a:1", "a:2", "a:3", "b:1", "b:2", "b:3"]
+    assert (result.data["sentences"], result.data["unit"], result.provenance["seed"]) == (8, "mean", 3)
+    assert all(p.name.startswith("activations-") for p in (here / "run" / "parts").iterdir())
+
+    before = {p: p.read_bytes() for p in (here / "run").rglob("*") if p.suffix in (".html", ".png", ".json")}
+    assert {p.suffix for p in before} == {".html", ".png", ".json"}
+    for path in before:
+        if path.suffix != ".json":
+            path.unlink()
+    shutil.rmtree(here / "mine")
+    (here / "base").unlink()
+    ended = command("report", "run")
+    assert ended.code == 0, ended.err
+    assert {p: p.read_bytes() for p in before} == before
+
+    again = command("report", "run")
+    assert again.out == ended.out
+
+
+def test_a_second_run_has_nothing_to_do(here: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    from stratoscope.cli import show
+
+    monkeypatch.setattr(show, "write_report", lambda folder, *a, **k: [folder / "report.html"])
+    args = ("compare", "base", "--data", "t.txt", "--out", "run")
+    assert command(*args).code == 0
+    before = (here / "run" / "result.json").stat()
+    ended = command(*args)
+    assert ended.code == 0
+    assert "run already holds this result; nothing to do" in ended.err
+    assert (here / "run" / "result.json").stat() == before
+
+
+def test_a_killed_run_that_only_had_to_tidy_up_is_tidied(
+    here: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from stratoscope.cli import show
+
+    monkeypatch.setattr(show, "write_report", lambda folder, *a, **k: [folder / "report.html"])
+    args = ("compare", "base", "--data", "t.txt", "--out", "run")
+    command(*args)
+    (here / "run" / "parts").mkdir()
+    (here / "run" / "parts" / "basis-1.safetensors").touch()
+    assert command(*args).code == 0
+    assert not (here / "run" / "parts").exists()
+
+
+def test_json_on_disk_is_plain(here: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    from stratoscope.cli import show
+
+    monkeypatch.setattr(show, "write_report", lambda folder, *a, **k: [folder / "report.html"])
+    assert command("compare", "base", "--random-init", "--data", "t.txt", "--unit", "cls", "--out", "run").code == 0
+    plain = json.loads((here / "run" / "result.json").read_text(), parse_constant=lambda name: pytest.fail(name))
+    assert plain["matrices"][0]["values"][0] == [None] * 8
+    assert [m["name"] for m in plain["models"]] == ["base", "base-random"]

@@ -1,0 +1,114 @@
+"""Real processes, killed and interrupted at many moments, then run again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import stratoscope as ss
+from stratoscope.core.runfolder import RunFolder
+
+ARGS = ("base", "tuned", "--data", "t.txt", "--measure", "neuronsim", "--measure", "rsa", "--bootstrap", "60")
+ENTRY = [sys.executable, "-c", "from stratoscope.cli.main import run; run()", "compare"]
+
+Stamps = dict[str, tuple[int, int]]
+
+
+@contextmanager
+def started(environment: dict[str, str], *args: str) -> Iterator[subprocess.Popen[str]]:
+    """The command in a process of its own."""
+    process = subprocess.Popen(
+        [*ENTRY, *args],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def finished_parts(run: Path) -> Stamps:
+    """Inode and time of every part that is sealed."""
+    folder = RunFolder(run)
+    names = [str(p.relative_to(run / "parts")) for p in (run / "parts").rglob("*.safetensors")]
+    stats = {name: folder.part(name).stat() for name in names if folder.has(name)}
+    return {name: (s.st_ino, s.st_mtime_ns) for name, s in stats.items()}
+
+
+def wait_for(process: subprocess.Popen[str], run: Path, count: int) -> None:
+    """Until so many parts are sealed."""
+    deadline = time.monotonic() + 300
+    while seals(run) < count:
+        assert process.poll() is None, f"ended too early: {process.communicate()}"
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def seals(run: Path) -> int:
+    return len(list((run / "parts").rglob("*.sha256")))
+
+
+def test_killed_at_any_moment_and_run_again_it_gives_the_same_bytes(here: Path, environment: dict[str, str]) -> None:
+    run = here / "run"
+    known: Stamps = {}
+    for moment in (1, 12, 40):
+        at = max(moment, seals(run) + 1)
+        with started(environment, *ARGS, "--out", "run") as process:
+            wait_for(process, run, at)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        assert not (run / "result.json").exists()
+        found = finished_parts(run)
+        assert len(found) > len(known)
+        assert {name: found[name] for name in known} == known, "finished parts are not made again"
+        known = found
+    damaged = next(name for name in sorted(known) if name.startswith("bootstrap-"))
+    path = run / "parts" / damaged
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    options = {"measures": ["neuronsim", "rsa"], "bootstrap": 60}
+    ss.compare(["base", "tuned"], data="t.txt", out="whole", **options)
+    ss.compare(["base", "tuned"], data="t.txt", out="run", **options)
+    for name in ("result.json", "arrays.safetensors"):
+        assert (run / name).read_bytes() == (here / "whole" / name).read_bytes()
+    assert not (run / "parts").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for worker processes in /proc")
+def test_an_interrupt_ends_with_a_hint_and_takes_the_workers_along(here: Path, environment: dict[str, str]) -> None:
+    run = here / "run"
+    with started(environment, *ARGS, "--out", "run", "--workers", "2") as process:
+        wait_for(process, run, 3)
+        workers = [p for p in Path("/proc").glob("[0-9]*/stat") if parent_of(p) == process.pid]
+        assert len(workers) >= 2
+        os.killpg(process.pid, signal.SIGINT)  # what the terminal does on Ctrl-C
+        out, err = process.communicate(timeout=300)
+    assert (process.returncode, out) == (130, "")
+    assert err == "stratoscope: interrupted; run the same command again to go on where it stopped\n"
+    assert not (run / "result.json").exists()
+    assert finished_parts(run)
+    deadline = time.monotonic() + 30
+    while any(parent_of(p) is not None for p in workers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not [p for p in workers if parent_of(p) is not None]
+
+
+def parent_of(stat: Path) -> int | None:
+    """Parent of a live process, None once it is gone."""
+    try:
+        state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if state == "Z" else int(parent)
