@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
 from stratoscope.data import baselines
@@ -109,12 +108,37 @@ def test_choices_are_scored_one_by_one() -> None:
     assert np.allclose(bag_of_words_scores(turned), bag_of_words_scores(data)[:, ::-1])
 
 
+def tfidf(train: list[str], *others: list[str]) -> list[np.ndarray]:
+    """By the book: (1 + ln tf)·(1 + ln((1 + n) / (1 + df))), rows of length one."""
+    names = sorted({w for t in train for w in t.split()})
+    df = np.array([sum(w in t.split() for t in train) for w in names])
+    found = []
+    for texts in others:
+        tf = np.array([[t.split().count(w) for w in names] for t in texts], dtype=float)
+        x = np.where(tf > 0, 1 + np.log(np.maximum(tf, 1)), 0) * (1 + np.log((1 + len(train)) / (1 + df)))
+        found.append(x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300))
+    return found
+
+
 def test_a_single_text_is_plain_tfidf_and_logistic_regression() -> None:
-    data = sentiment(90)
+    data = sentiment(90, marks=("bad bad bad word1", "good word1 word1"))
     train, judge = ([e.texts[0][0] for e in data.split(s)] for s in ("train", "validation"))
-    words = TfidfVectorizer(sublinear_tf=True, token_pattern=r"\w+|[^\w\s]").fit(train)
-    model = LogisticRegression(max_iter=1000).fit(words.transform(train), data.targets("train"))
-    assert np.allclose(bag_of_words_scores(data), model.predict_proba(words.transform(judge)), atol=1e-12)
+    x, z = tfidf(train, train, judge)
+    model = LogisticRegression(max_iter=1000).fit(x, data.targets("train"))
+    assert np.allclose(bag_of_words_scores(data), model.predict_proba(z), atol=1e-6)
+
+
+def test_a_pair_adds_what_is_shared_what_differs_and_the_cosine() -> None:
+    data = overlap(graded=False).sample(train=90, validation=30, seed=0)
+    train, judge = ([e.texts[0] for e in data.split(s)] for s in ("train", "validation"))
+    sides = [[pair[side] or "" for pair in pairs] for pairs in (train, judge) for side in (0, 1)]
+    xa, xb, za, zb = tfidf(sides[0] + sides[1], *sides)
+
+    def features(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.hstack([a, b, a * b, abs(a - b), (a * b).sum(1, keepdims=True)])
+
+    model = LogisticRegression(max_iter=1000).fit(features(xa, xb), data.targets("train"))
+    assert np.allclose(bag_of_words_scores(data), model.predict_proba(features(za, zb)), atol=1e-6)
 
 
 def test_a_class_without_training_rows_is_never_predicted() -> None:

@@ -126,8 +126,8 @@ def test_choices_in_columns_of_their_own() -> None:
         ),
         (
             LIST,
-            [{"ctx": "a", "endings": ["b", "c"], "label": "0"}, {"ctx": "a", "endings": ["b"], "label": "0"}],
-            "t: row 2: expected 2 choices in endings, got 1; give every row the same number",
+            [{"ctx": "a", "endings": ["b", "c"], "label": "0"}, {"ctx": "a", "endings": ["b", "c", "d"], "label": "0"}],
+            "t: row 2: expected 2 choices in endings, got 3; give every row the same number",
         ),
         (
             LIST,

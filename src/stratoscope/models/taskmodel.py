@@ -21,6 +21,7 @@ from stratoscope.models.loading import ModelSpec, Survey, _checked, _load_config
 
 HEADS = ("ForSequenceClassification", "ForMultipleChoice")
 """How the class names of the heads that tasks use end."""
+SEGMENTS = "token_type_ids"
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def _counted(names: tuple[str, ...]) -> str:
 
 
 def _configure(config: Any, encoder: Encoder, task: TaskData) -> None:
-    """Write the labels into the configuration, and the padding token that decoders' heads look for."""
+    """Write the labels into the configuration, and make plain use of the tokenizer give what the model is fed here."""
     if task.format != CHOICE:
         names = label_names(task)
         config.num_labels = len(names)
@@ -139,6 +140,9 @@ def _configure(config: Any, encoder: Encoder, task: TaskData) -> None:
     tokenizer = encoder.tokenizer
     if tokenizer.pad_token is None and tokenizer.eos_token is not None:
         tokenizer.pad_token = tokenizer.eos_token
+    if encoder.segments and SEGMENTS not in tokenizer.model_input_names:
+        # A generic fast tokenizer leaves them out unless told, and the checkpoint would be used otherwise than trained.
+        tokenizer.model_input_names = [*tokenizer.model_input_names, SEGMENTS]
 
 
 def _stored(config: Any, spec: ModelSpec, checkpoint: Checkpoint, task: TaskData) -> tuple[Any, set[str]]:

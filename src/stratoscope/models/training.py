@@ -149,12 +149,7 @@ class _Keeper(TrainerCallback):
             self.setup.progress.note(f"{self.setup.label}: going on from step {self.resumed} of {state.max_steps}")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        step = state.global_step
-        if self.setup.early is not None and step in self.setup.early_steps:
-            name, score = self.setup.early[0], self.setup.early[1]()
-            state.log_history.append({"step": step, "early": score})
-            self.setup.progress.note(f"{self.setup.label}: {name} {score:.3f} after {step} of {state.max_steps} steps")
-        every = self.setup.checkpoint_steps
+        step, every = state.global_step, self.setup.checkpoint_steps
         due = step % every == 0 if every else time.monotonic() - self.saved > self.spacing
         if due and step < state.max_steps:
             control.should_save = True
@@ -162,12 +157,16 @@ class _Keeper(TrainerCallback):
         self.advance(1)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        loss = (logs or {}).get("loss", 0.0)
-        if not math.isfinite(loss):
+        """Comes after every step and before its checkpoint, which therefore holds the early scores."""
+        step = state.global_step
+        if not math.isfinite((logs or {}).get("loss", 0.0)):
             raise StratoscopeError(
-                f"{self.setup.label}: the loss is not a number at step {state.global_step}; give a lower --lr"
-                f" (it was {self.lr:g})"
+                f"{self.setup.label}: the loss is not a number at step {step}; give a lower --lr (it was {self.lr:g})"
             )
+        if self.setup.early is not None and step in self.setup.early_steps:
+            name, score = self.setup.early[0], self.setup.early[1]()
+            state.log_history.append({"step": step, "early": score})
+            self.setup.progress.note(f"{self.setup.label}: {name} {score:.3f} after {step} of {state.max_steps} steps")
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
