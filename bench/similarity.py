@@ -30,7 +30,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -75,7 +75,7 @@ SMALL = Scale((250, 500, 1_000), (48, 96), 3, 64, 1, 512, 20)
 
 def main() -> None:
     args = _arguments()
-    scale = SMALL if args.small else FULL
+    scale = SMALL if args.small else replace(FULL, rounds=args.rounds)
     cache = args.cache.expanduser().resolve()
     facts = machine()
     words, cls, model = gather(args, scale, cache)
@@ -209,6 +209,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--small", action="store_true", help="tiny sizes: shows that everything runs, measures nothing")
     parser.add_argument("--out", type=Path, help="where the tables go (bench/RESULTS.md; nowhere with --small)")
+    parser.add_argument("--rounds", type=int, default=FULL.rounds, help="how often everyone takes a turn")
     parser.add_argument("--cache", type=Path, default=default_cache() / "bench", help="where weights and rows are kept")
     parser.add_argument("--model", type=Path, help="checkpoint folder (all-mpnet-base-v2 from the index)")
     parser.add_argument(

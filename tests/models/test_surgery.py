@@ -371,6 +371,12 @@ def test_an_unknown_architecture_that_does_not_run_is_refused() -> None:
     assert not any(m._forward_hooks for m in model.base_model.layers if m._forward_hooks_with_kwargs)
 
 
+def test_an_unknown_architecture_is_cut_in_training_mode_too() -> None:
+    model = unknown("gpt_neox", hidden_dropout=0.5, attention_dropout=0.5).train()
+    with keeping(model, (1, 3)):
+        assert all(m.training for m in model.modules())
+
+
 def test_a_replaced_head_is_not_exported(make: Make) -> None:
     model = make("bert")
     model.classifier = nn.Linear(tiny.HIDDEN, 5)

@@ -143,6 +143,7 @@ def _configure(config: Any, encoder: Encoder, task: TaskData) -> None:
     if encoder.segments and SEGMENTS not in tokenizer.model_input_names:
         # A generic fast tokenizer leaves them out unless told, and the checkpoint would be used otherwise than trained.
         tokenizer.model_input_names = [*tokenizer.model_input_names, SEGMENTS]
+        tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names  # what is saved
 
 
 def _stored(config: Any, spec: ModelSpec, checkpoint: Checkpoint, task: TaskData) -> tuple[Any, set[str]]:
