@@ -56,8 +56,10 @@ def test_any_shift_gives_the_same_moments() -> None:
     shift = x[0].double() + 1
     a = LayerMoments.of(x[:30], shift=shift) + LayerMoments.of(x[30:], shift=shift)
     b = LayerMoments.of(x[:30], shift=shift) + LayerMoments.of(x[30:])
-    assert_moments(a, x)
-    assert_moments(b, x)
+    c = LayerMoments.of(x[:30]) + LayerMoments.of(x[30:], shift=shift)
+    d = LayerMoments.of(x[:30]) + (LayerMoments.of(x[30:35]) + LayerMoments.of(x[35:]))
+    for merged in (a, b, c, d):
+        assert_moments(merged, x)
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 64, 2048])

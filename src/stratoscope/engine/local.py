@@ -130,7 +130,7 @@ def local_engine(workers: int | None, work: float = float("inf")) -> Engine:
     if workers is not None and workers < 1:
         raise StratoscopeError(f"expected at least 1 worker, got {workers}")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    count = workers if workers is not None else cores if work > 1e12 else 1
+    count = workers if workers is not None else cores if work > 1e11 else 1
     return ProcessPool(count) if count > 1 else InProcess()
 
 

@@ -93,7 +93,7 @@ def train_(module: Any, inputs: Inputs, schedule: Schedule, setup: Setup) -> Tra
             model=module,
             args=arguments,
             data_collator=inputs.batch,
-            train_dataset=range(len(inputs)),  # type: ignore[arg-type]
+            train_dataset=range(len(inputs)),
             callbacks=[keeper],
         )
         trainer.remove_callback(PrinterCallback)
@@ -104,7 +104,7 @@ def train_(module: Any, inputs: Inputs, schedule: Schedule, setup: Setup) -> Tra
         module.config.use_cache = use_cache  # the Trainer switches it off and leaves it so
     return Trained(
         losses=tuple(e["loss"] for e in history if "loss" in e),
-        early=tuple((e["step"], e["early"]) for e in history if "early" in e),
+        early=tuple((int(e["step"]), e["early"]) for e in history if "early" in e),
         seconds=keeper.seconds,
         resumed=keeper.resumed,
     )
