@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import tiny
 import torch
 import transformers
 
+import tiny
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.models.families import FAMILIES, Family
 from stratoscope.models.heads import finish, head_parameters, reading
@@ -58,6 +58,6 @@ def test_the_model_is_whole_again_after_an_error(tmp_path: Path) -> None:
 
 def test_a_bare_encoder_has_no_head(tmp_path: Path) -> None:
     model = transformers.AutoModel.from_pretrained(tiny.checkpoint("bert", tmp_path))
-    with pytest.raises(StratoscopeError, match="has no task head; expected a sequence-classification checkpoint"):
-        with reading(model):
-            pass
+    refused = pytest.raises(StratoscopeError, match="has no task head; expected a sequence-classification checkpoint")
+    with refused, reading(model):
+        pass

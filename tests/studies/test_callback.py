@@ -151,7 +151,9 @@ def test_a_run_that_goes_on_compares_with_the_very_start(base: Path, tmp_path: P
     assert [r["step"] for r in whole] == [2, 4, 6]
     # the killed run had gone further than its last checkpoint, and died in the middle of a line
     path = tmp_path / "w" / module.DRIFT
-    path.write_text(path.read_text() + '{"step": 7, "ckas')
+    last = path.read_text().splitlines()[-1]
+    path.write_text(path.read_text() + last.replace('"step": 6', '"step": 7') + '\n{"step": 8, "ckas')
+    assert [r["step"] for r in read_drift(tmp_path / "w")] == [2, 4, 6, 7]
     (tmp_path / "whole" / "checkpoint-6").rename(tmp_path / "gone")
     train(base, tmp_path / "whole", watch("w"), resume=True)
     assert read_drift(tmp_path / "w") == whole
