@@ -195,7 +195,7 @@ def test_each_seed_reads_the_examples_in_its_own_order(
         read.clear()
         finetune(base, classification(), out=tmp_path, options=replace(options, first_seed=seed))
         batches = [rows for rows in read if len(rows) == options.batch]
-        orders.append((sum(batches[:4], []), sum(batches[4:8], [])))
+        orders.append([[row for rows in part for row in rows] for part in (batches[:4], batches[4:8])])
     assert all(sorted(epoch) == list(range(32)) for order in orders for epoch in order)
     (first, second), other = orders[0], orders[1][0]
     assert first != second
