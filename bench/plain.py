@@ -21,8 +21,6 @@ SHARE = 0.99
 """Part of the variance that SVCCA and PWCCA keep."""
 GAP = 30.0
 """Two neighbouring singular values this far apart divide signal from rounding; real spectra fall smoothly."""
-FAINT = 1e-6
-"""Neurons this far below a layer's strongest count as not varying: weight decay leaves some that vary by 1e-32."""
 RBF_FRACTION = 0.5
 """Bandwidth over median distance."""
 
@@ -39,12 +37,20 @@ class Layer:
 
     @classmethod
     def of(cls, rows: Tensor, *, cut: bool = False) -> Layer:
-        """Centre and decompose in the precision the rows come in; `cut` leaves out rounding and faint neurons."""
+        """Centre and decompose in the precision the rows come in; `cut` leaves out directions of rounding.
+
+        Those are told on standardised neurons: weight decay leaves neurons that vary by 1e-32 and still count where a
+        measure does not see scale.
+        """
         x = rows - rows.mean(0)
-        u, s, _ = torch.linalg.svd(x, full_matrices=False)
-        r = rank(s) if cut else len(s)
         sd = x.square().sum(0).sqrt()
-        return cls(x, u[:, :r], s[:r], sd > FAINT * sd.max() if cut else torch.ones_like(sd, dtype=torch.bool))
+        if not cut:
+            u, s, _ = torch.linalg.svd(x, full_matrices=False)
+            return cls(x, u, s, torch.ones_like(sd, dtype=torch.bool))
+        u, s, vh = torch.linalg.svd(torch.where(sd > 0, x / sd, 0), full_matrices=False)
+        r = rank(s)
+        turn, s, _ = torch.linalg.svd(s[:r, None] * vh[:r] * sd, full_matrices=False)
+        return cls(x, u[:, :r] @ turn, s, sd > 0)
 
     @property
     def kept(self) -> int:
