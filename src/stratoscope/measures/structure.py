@@ -55,7 +55,7 @@ def best_split(matrix: Matrix) -> Split | None:
 
 
 def localization(comparison: Comparison, *, standardise: bool = False) -> dict[str, list[float | None]]:
-    """Mean neuronsim minus mean svsim of each layer with all other layers of all models (Wu et al. 2020, §5.2).
+    """Mean neuronsim minus mean svsim of each layer with all other layers of all models (Wu et al. 2020, §5.1).
 
     High where single neurons, rather than whole layers, have counterparts elsewhere. `standardise` z-scores both
     series over all layers first, as the code of the published figure does.

@@ -84,6 +84,8 @@ class LayerMoments:
 
 def upper_gram(a: Tensor) -> npt.NDArray[np.float64]:
     """a aᵀ in float64 at half the cost of a general product; zeros below the diagonal."""
+    if not a.numel():  # a constant layer has no direction; BLAS complains on stdout
+        return np.zeros((len(a), len(a)))
     # BLAS reads columns: whichever of a and aᵀ is contiguous goes in without a copy.
     if a.T.is_contiguous():
         upper = scipy.linalg.blas.dsyrk(1.0, a.T.numpy().T)
