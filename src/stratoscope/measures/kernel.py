@@ -104,15 +104,15 @@ def _batch_plan(rows: LayerRows, seed: int) -> list[Item]:
     """Spans of rows of nearly equal length, whatever the chunks: no minibatch is ever a handful of rows."""
     n = count(rows)
     bounds = [n * k // -(-n // SPAN) for k in range(-(-n // SPAN) + 1)]
-    return [{"start": start, "stop": stop, "seed": seed + k} for k, (start, stop) in enumerate(pairwise(bounds))]
+    return [{"start": start, "stop": stop, "seed": seed} for start, stop in pairwise(bounds)]
 
 
 def _batch_work(rows: LayerRows, item: Item) -> Sums:
     """Unbiased HSIC of every pair of layers summed over the minibatches of one span (Nguyen et al. 2021, eq. 3)."""
-    span = torch.arange(item["start"], item["stop"])
-    size = len(span)
-    shuffled = torch.randperm(size, generator=torch.Generator().manual_seed(item["seed"]))
-    batches = shuffled.tensor_split(-(-size // BATCH))
+    # One permutation of all rows: batches of neighbouring rows would miss what varies along an ordered corpus.
+    shuffled = torch.randperm(count(rows), generator=torch.Generator().manual_seed(item["seed"]))
+    span = shuffled[item["start"] : item["stop"]]
+    batches = torch.arange(len(span)).tensor_split(-(-len(span) // BATCH))
     layers = [gather(rows, k, span).double() for k in range(rows.layers)]
     hsic = torch.zeros(rows.layers, rows.layers, dtype=torch.float64)
     for batch in batches:
