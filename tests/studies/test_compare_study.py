@@ -15,12 +15,13 @@ import stratoscope as ss
 import tiny
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.result import Comparison
+from stratoscope.core.runfolder import RunFolder
 from stratoscope.data.corpus import Corpus, Sentence
 from stratoscope.measures import score
 from stratoscope.models.loading import ModelSpec
 from stratoscope.studies import activations
 from stratoscope.studies.activations import chunk_starts
-from stratoscope.studies.compare import Options, _named, compare
+from stratoscope.studies.compare import Options, _finished, _named, compare
 
 Pair = Callable[..., Comparison]
 
@@ -358,3 +359,11 @@ def test_too_few_rows(checkpoints: Path) -> None:
     corpus = Corpus("three", tuple(map(Sentence, tiny.SENTENCES[:3])), (0, 1, 2))
     with pytest.raises(StratoscopeError, match="expected at least 4 rows to compare, got 3; give more text"):
         ss.compare(checkpoints / "base", data=corpus, unit="mean")
+
+
+def test_a_result_of_another_format_is_not_overwritten_unasked(tmp_path: Path) -> None:
+    with RunFolder.open(tmp_path) as folder:
+        (tmp_path / "result.json").write_text('{"format": 99}')
+        with pytest.raises(StratoscopeError, match=r"has format 99.*in another folder or with --overwrite"):
+            _finished(folder, "request", overwrite=False)
+        assert _finished(folder, "request", overwrite=True) is None

@@ -10,6 +10,10 @@ class StratoscopeError(Exception):
     """Bad input or a state the user can mend; the CLI prints it as one sentence and exits with code 2."""
 
 
+class ForeignResultError(StratoscopeError):
+    """A result this version cannot read though nothing is wrong with it; never taken for a damaged one."""
+
+
 class UnknownNameError(StratoscopeError, KeyError):
     """A name that is not in a table; also a KeyError, so that mappings behave (`in`, `get`)."""
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from stratoscope.core.errors import StratoscopeError, unknown_name
+from stratoscope.core.errors import ForeignResultError, StratoscopeError, unknown_name
 from stratoscope.core.runfolder import atomic, canonical_json, digest, file_sha256, write_text
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class Comparison(Mapping[str, Matrix]):
         try:
             plain = json.loads(path.read_text(encoding="utf-8"))
             if plain["format"] != FORMAT:
-                raise StratoscopeError(
+                raise ForeignResultError(
                     f"{path} has format {plain['format']}, this version reads {FORMAT}; run it again"
                 )
             if plain.pop("sha256") != digest(plain, length=64):

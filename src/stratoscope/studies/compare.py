@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from stratoscope.core.errors import StratoscopeError, unknown_name
+from stratoscope.core.errors import ForeignResultError, StratoscopeError, unknown_name
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.result import RESULT, Comparison, Layer, Matrix, ModelInfo
 from stratoscope.core.runfolder import RunFolder, digest
@@ -228,6 +228,10 @@ def _finished(folder: RunFolder, request: str, *, overwrite: bool) -> Comparison
         return None
     try:
         found = Comparison.load(folder.path)
+    except ForeignResultError as e:
+        if overwrite:
+            return None
+        raise StratoscopeError(f"{e}, in another folder or with --overwrite") from e
     except StratoscopeError:
         return None  # damaged: made again
     if found.provenance.get("request") == request:
