@@ -79,7 +79,6 @@ def write(f: Findings) -> str:
         " start included.",
         "\n## Worst difference from float64\n",
         _table(("measure", "ours", "per-pair SVD, float32", "peer"), _accuracy(f, str(rows.n))),
-        _faint(f.reference[str(rows.n)]),
         "\nckasim-minibatch estimates ckasim-debiased of all rows, and its difference is mostly that of an estimate;"
         " ckasim-rbf takes its bandwidth from 2,048 rows, the reference from all.",
         "\n## Few rows ([CLS])\n",
@@ -174,19 +173,6 @@ def _accuracy(f: Findings, n: str) -> list[tuple[str, ...]]:
     plain = _deviations(f, "plain", n) | _deviations(f, "kernels", n)
     others = {p.measure: f"{_small(_deviations(f, p.name, n).get(p.measure))} ({p.name})" for p in PEERS}
     return [(m, _small(mine.get(m)), _small(plain.get(m)), others.get(m, "–")) for m in mine]
-
-
-def _faint(reference: Outcome) -> str:
-    """What counting neurons that hardly vary would change."""
-    if not reference.get("faint"):
-        return ""
-    exact, counted = reference["scores"], reference["counted"]
-    moved = {m: _worst(counted[m], exact[m]) for m in ("neuronsim", "mixedsim")}
-    return (
-        f"\n{reference['faint']} neurons of the sampled layers vary by less than a millionth of their layer's"
-        " strongest. They count as not varying, in ours and in the reference; counting them would move"
-        f" {' and '.join(f'{m} by up to {_small(d)}' for m, d in moved.items())}."
-    )
 
 
 def _few(f: Findings) -> list[tuple[str, ...]]:

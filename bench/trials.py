@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -150,9 +150,7 @@ def peer(spec: Spec) -> Outcome:
 
 
 def reference(spec: Spec) -> Outcome:
-    """Float64 scores of a sample of pairs from the rows themselves, and with faint neurons counted."""
-    import torch
-
+    """Float64 scores of a sample of pairs from the rows themselves."""
     from plain import Layer, rbf_cka, rsa, scores
 
     rows, pairs = _rows(spec), _pairs(spec)
@@ -160,16 +158,13 @@ def reference(spec: Spec) -> Outcome:
     layers = {k: Layer.of(x, cut=True) for k, x in exact.items()}
     found = _by_measure({(i, j): scores(layers[i], layers[j]) for i, j in pairs})
     found["ckasim-minibatch"] = found["ckasim-debiased"]  # what minibatches estimate
-    faint = sum(int((~layer.varies).sum()) for layer in layers.values())
-    counted = {k: replace(layer, varies=torch.ones_like(layer.varies)) for k, layer in layers.items()}
-    moved = _by_measure({(i, j): scores(counted[i], counted[j]) for i, j in pairs}) if faint else {}
-    del layers, counted
+    del layers
     if spec["kernels"]:
         heavy = [(i, j) for i, j in spec["kernels"]]
         found |= _alone("ckasim-rbf", {(i, j): rbf_cka(exact[i], exact[j]) for i, j in heavy})
         some = {k: _prepared(rows, k, "rsa") for k in exact}
         found |= _alone("rsa", {(i, j): rsa(some[i], some[j]) for i, j in pairs})
-    return {"scores": found, "faint": faint, "counted": moved}
+    return {"scores": found}
 
 
 def extraction(spec: Spec) -> Outcome:

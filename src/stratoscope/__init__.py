@@ -25,7 +25,10 @@ __all__ = ["StratoscopeError", "compare", "load", "localization", "rank_neurons"
 def similarity(x: Any, y: Any, measure: str = "ckasim", *, seed: int = 0) -> float:
     """Similarity of the rows of two arrays (n×p and n×q, numpy or torch) under one measure."""
     from stratoscope.measures.similarity import similarity as run
+    from stratoscope.measures.table import ALL
 
+    if measure == ALL:
+        raise StratoscopeError("similarity gives one number, so it takes one measure, got 'all'; name one")
     return run(x, y, measure, seed=seed)
 
 
@@ -38,13 +41,16 @@ def compare(
     out: str | Path | None = None,
     **options: Any,
 ) -> Comparison:
-    """Compare every layer of every model; further options are the fields of `stratoscope.studies.compare.Options`."""
+    """Compare every layer of every model; further options are the fields of `stratoscope.studies.options.Options`.
+
+    Among them are `text`, `pair` and `label`, the columns of a table, and `columns` and `split`, as `--data` has them.
+    """
     from dataclasses import fields
 
     from stratoscope.core.errors import unknown_name
     from stratoscope.models.loading import ModelSpec
-    from stratoscope.studies.compare import Options
     from stratoscope.studies.compare import compare as run
+    from stratoscope.studies.options import Options
 
     known = [f.name for f in fields(Options)]
     if strange := next((name for name in options if name not in known), None):

@@ -52,7 +52,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) 
     """Run the entry point as the shell would, but in this process; what any library writes to stderr counts."""
     from stratoscope.cli.main import run
 
-    handler = signal.getsignal(signal.SIGINT)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def call(*args: str | Path) -> Ended:
         monkeypatch.setattr(sys, "argv", ["stratoscope", *map(str, args)])
@@ -66,7 +66,8 @@ def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) 
         return Ended(code, out, err)
 
     yield call
-    signal.signal(signal.SIGINT, handler)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

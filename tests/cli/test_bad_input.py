@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -19,16 +20,19 @@ import tiny
 from stratoscope.core.runfolder import RunFolder
 
 
-def assert_refused(ended: Ended, words: str) -> None:
+def assert_refused(ended: Ended, words: str, *, at_work: bool = False) -> None:
     assert ended.code == 2, ended.err
     assert ended.out == ""
-    assert ended.err.startswith("stratoscope: ")
-    assert ended.err.count("\n") == 1, ended.err
-    assert words in ended.err
+    *before, sentence = ended.err.splitlines()
+    assert sentence.startswith("stratoscope: ")
+    assert words in sentence
+    assert bool(before) == at_work, "what the run did so far, and nothing else"
+    assert all(re.fullmatch(r"(reading|preparing|comparing|drawing)[\w ]*: .*(to do|done in .* s)", b) for b in before)
 
 
 OPTIONS = [
     (["--measure", "ckasm"], "unknown measure 'ckasm'; did you mean 'ckasim'? choose from: neuronsim, mixedsim"),
+    (["--measure", "cca,svsim"], "got 'cca,svsim'; repeat the option instead: --measure cca --measure svsim"),
     (["--measure", "svsim@2"], "expected a fraction above 0 and at most 1 after '@', got '2' in 'svsim@2'"),
     (["--unit", "wrd"], "unknown unit 'wrd'; did you mean 'word'? choose from: word, cls, mean, token"),
     (["--subword", "lst"], "unknown subword 'lst'; did you mean 'last'? choose from: last, first, mean"),
@@ -115,7 +119,7 @@ def test_activations_that_are_not_finite_name_model_layer_and_row(here: Path, ho
     weights[key] = torch.full_like(weights[key], torch.nan)
     save_file(weights, path, metadata={"format": "pt"})
     ended = command("compare", "base", "sick", "--data", "t.txt", "--out", "run")
-    assert_refused(ended, "'sick' gives a value that is not finite at layer 2, sentence ")
+    assert_refused(ended, "'sick' gives a value that is not finite at layer 2, sentence ", at_work=True)
     assert ", word " in ended.err
     assert not (here / "run" / "result.json").exists()
 
@@ -152,7 +156,10 @@ def test_a_folder_with_another_result(here: Path, command: Command, monkeypatch:
 def test_a_folder_in_use(here: Path, command: Command) -> None:
     with RunFolder.open(here / "run"):
         ended = command("compare", "base", "--data", "t.txt", "--out", "run")
-    assert_refused(ended, "run is in use by another run; wait for it to end or choose another --out")
+        (here / "run" / "result.json").write_text("{")
+        report = command("report", "run")
+    for refused in (ended, report):
+        assert_refused(refused, "run is in use by another run; wait for it to end or choose another --out")
 
 
 def test_report_of_nothing_or_of_something_damaged(here: Path, command: Command) -> None:
@@ -162,6 +169,9 @@ def test_report_of_nothing_or_of_something_damaged(here: Path, command: Command)
     assert_refused(command("report", "run"), "result.json is damaged")
     (here / "run" / "result.json").write_text(json.dumps({"format": 99}))
     assert_refused(command("report", "run"), "has format 99, this version reads")
+    (here / "other").mkdir()
+    assert_refused(command("report", "other"), "no result.json in other")
+    assert not list((here / "other").iterdir()), "a folder that is not a run's is left as it is"
 
 
 @pytest.mark.parametrize(
@@ -196,7 +206,7 @@ def limited() -> Iterator[None]:
 
 def test_a_file_size_limit(here: Path, command: Command, limited: None) -> None:
     ended = command("compare", "base", "--data", "t.txt", "--out", "run")
-    assert_refused(ended, "cannot write to run: File too large; choose another --out")
+    assert_refused(ended, "cannot write to run: File too large; choose another --out", at_work=True)
     assert left(here / "run") == [".lock", "parts"]
 
 
@@ -223,7 +233,7 @@ def disk(here: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
 def test_a_full_disk(disk: Path, reached: str, here: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     args = ("compare", "base", "tuned", "--data", "t.txt", "--measure", "cca", "--out")
     ended = command(*args, "disk/run")
-    assert_refused(ended, "no space left on the disk of disk/run")
+    assert_refused(ended, "no space left on the disk of disk/run", at_work=True)
     kept = left(disk / "run")
     assert not [name for name in kept if "tmp" in name]
     assert any(name.startswith("parts/activations-") for name in kept) == (reached == "preparing")

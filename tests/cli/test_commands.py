@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -9,7 +10,9 @@ from pathlib import Path
 import pytest
 from conftest import Command
 
+from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.result import Comparison
+from stratoscope.core.runfolder import RunFolder
 from stratoscope.measures.table import MEASURES
 from stratoscope.models.families import FAMILIES
 
@@ -62,6 +65,8 @@ def test_compare_then_report_without_any_model(here: Path, home: Path, command: 
     assert ended.code == 0, ended.err
     assert "open run/report.html in a browser; the numbers are in run/result.json" in ended.out
     assert "Traceback" not in ended.err
+    assert re.search(r"^reading with a: [\d,]+ to do\nreading with a: done in ", ended.err, flags=re.MULTILINE)
+    assert re.search(r"^drawing: done in ", ended.err, flags=re.MULTILINE)
     result = Comparison.load("run")
     assert list(result) == ["svsim", "neuronsim@0.5"]
     assert [str(r) for r in result["svsim"].rows] == ["a:1", "a:2", "a:3", "b:1", "b:2", "b:3"]
@@ -94,6 +99,24 @@ def test_a_second_run_has_nothing_to_do(here: Path, command: Command, monkeypatc
     assert ended.code == 0
     assert "run already holds this result; nothing to do" in ended.err
     assert (here / "run" / "result.json").stat().st_mtime_ns == before
+
+
+def test_the_report_is_written_while_the_folder_is_held(
+    here: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from stratoscope.cli import show
+
+    held: list[str] = []
+
+    def write(folder: Path, *args: object, **options: object) -> None:
+        with pytest.raises(StratoscopeError, match="in use by another run"), RunFolder.open(folder):
+            pass
+        held.append(str(folder))
+
+    monkeypatch.setattr(show, "write_report", write)
+    assert command("compare", "base", "--data", "t.txt", "--out", "run").code == 0
+    assert command("report", "run").code == 0
+    assert held == ["run", "run"]
 
 
 def test_a_killed_run_that_only_had_to_tidy_up_is_tidied(

@@ -87,16 +87,24 @@ def test_killed_at_any_moment_and_run_again_it_gives_the_same_bytes(here: Path, 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for worker processes in /proc")
-def test_an_interrupt_ends_with_a_hint_and_takes_the_workers_along(here: Path, environment: dict[str, str]) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_ends_with_a_hint_and_takes_the_workers_along(
+    here: Path, environment: dict[str, str], number: signal.Signals, code: int
+) -> None:
     run = here / "run"
     with started(environment, *ARGS, "--out", "run", "--workers", "2") as process:
         wait_for(process, run, 3)
         workers = [p for p in Path("/proc").glob("[0-9]*/stat") if parent_of(p) == process.pid]
         assert len(workers) >= 2
-        os.killpg(process.pid, signal.SIGINT)  # what the terminal does on Ctrl-C
+        if number == signal.SIGINT:
+            os.killpg(process.pid, number)  # what the terminal does on Ctrl-C
+        else:
+            process.send_signal(number)
         out, err = process.communicate(timeout=300)
-    assert (process.returncode, out) == (130, "")
-    assert err == "stratoscope: interrupted; run the same command again to go on where it stopped\n"
+    assert (process.returncode, out) == (code, "")
+    last = err.splitlines()[-1]
+    assert last == "stratoscope: interrupted; run the same command again to go on where it stopped"
+    assert "Traceback" not in err
     assert not (run / "result.json").exists()
     assert finished_parts(run)
     deadline = time.monotonic() + 30

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.result import ARRAYS, FORMAT, RESULT, Comparison, Layer, Matrix, ModelInfo
+from stratoscope.core.result import ARRAYS, FORMAT, RESULT, Comparison, Interval, Layer, Matrix, ModelInfo
+from stratoscope.core.runfolder import digest
 
 BASE = tuple(Layer("base", k) for k in range(3))
 TUNED = tuple(Layer("tuned", k) for k in range(2))
@@ -21,7 +22,7 @@ SQUARE = np.arange(25.0).reshape(5, 5) / 7
 def square(*, intervals: bool = False) -> Matrix:
     if not intervals:
         return Matrix("linreg", AXES, AXES, SQUARE)
-    return Matrix("linreg", AXES, AXES, SQUARE, SQUARE - 0.1, SQUARE + 0.2)
+    return Matrix("linreg", AXES, AXES, SQUARE, SQUARE - 0.1, SQUARE + 0.2, Interval(0.95, "bootstrap"))
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def comparison() -> Comparison:
         matrices=(square(intervals=True), Matrix("ckasim", AXES, AXES, absent)),
         models=(
             ModelInfo("base", "path/base", "bert", 3, 8, "sha256:1"),
-            ModelInfo("tuned", "org/tuned", "bert", 2, 8, "c0ffee"),
+            ModelInfo("tuned", "org/tuned", "bert", 2, 8, "c0ffee", role="control", base="base"),
         ),
         data={"name": "süß.txt", "rows": 90, "dropped": {"words": 2}},
         findings={"localization": {"base": [0.1, None, 0.2]}},
@@ -53,6 +54,7 @@ def test_between_has_the_first_model_on_the_rows() -> None:
     assert block.high is not None
     np.testing.assert_array_equal(block.low, SQUARE[:3, 3:] - 0.1)
     np.testing.assert_array_equal(block.high, SQUARE[:3, 3:] + 0.2)
+    assert block.interval == Interval(0.95, "bootstrap")
     np.testing.assert_array_equal(square().between("tuned", "base").values, SQUARE[3:, :3])
 
 
@@ -106,6 +108,11 @@ def test_a_matrix_draws_itself() -> None:
     assert figure.axes
 
 
+def test_a_matrix_is_shown_in_one_short_line() -> None:
+    assert repr(square()) == "Matrix(linreg, 5×5 layers of base, tuned)"
+    assert repr(square().between("base", "tuned")) == "Matrix(linreg, 3×2 layers of base against tuned)"
+
+
 # --- comparisons -----------------------------------------------------------------------------------------------------
 
 
@@ -119,6 +126,10 @@ def test_a_comparison_is_a_mapping_of_matrices(comparison: Comparison) -> None:
         comparison["cka"]
 
 
+def test_a_comparison_is_shown_in_one_short_line(comparison: Comparison) -> None:
+    assert repr(comparison) == "Comparison(linreg, ckasim of base, tuned)"
+
+
 def test_saved_and_loaded_it_is_the_same(comparison: Comparison, tmp_path: Path) -> None:
     comparison.save(tmp_path)
     loaded = Comparison.load(tmp_path)
@@ -129,6 +140,7 @@ def test_saved_and_loaded_it_is_the_same(comparison: Comparison, tmp_path: Path)
             if expected is not None:
                 np.testing.assert_array_equal(expected, got)
         assert (loaded[name].rows, loaded[name].columns) == (matrix.rows, matrix.columns)
+        assert loaded[name].interval == matrix.interval
     assert loaded.models == comparison.models
     assert (loaded.data, loaded.findings) == (comparison.data, comparison.findings)
     assert (loaded.warnings, loaded.provenance) == (comparison.warnings, comparison.provenance)
@@ -174,8 +186,38 @@ def test_a_result_of_another_format(comparison: Comparison, tmp_path: Path) -> N
         Comparison.load(tmp_path)
 
 
+def test_a_result_of_another_kind(comparison: Comparison, tmp_path: Path) -> None:
+    comparison.save(tmp_path)
+    assert json.loads((tmp_path / RESULT).read_text(encoding="utf-8"))["kind"] == "comparison"
+    change(tmp_path, kind="depth")
+    with pytest.raises(StratoscopeError, match=r"result.json holds a depth, expected a comparison; run it again"):
+        Comparison.load(tmp_path)
+
+
+def test_what_a_later_version_adds_is_ignored(comparison: Comparison, tmp_path: Path) -> None:
+    comparison.save(tmp_path)
+    plain = json.loads((tmp_path / RESULT).read_text(encoding="utf-8"))
+    for place in (plain, plain["models"][0], plain["matrices"][0], plain["matrices"][0]["interval"]):
+        place["mood"] = "good"
+    del plain["sha256"]
+    change(tmp_path, **plain, sha256=digest(plain, length=64))
+    loaded = Comparison.load(tmp_path)
+    assert loaded.models == comparison.models
+    assert loaded["linreg"].interval == comparison["linreg"].interval
+
+
 @pytest.mark.parametrize(
-    "text", ["", "[]", "null", "{}", '{"format": 1}', "\x00\x00", '"text"', '{"format": 1, "sha256": 3}']
+    "text",
+    [
+        "",
+        "[]",
+        "null",
+        "{}",
+        f'{{"format": {FORMAT}}}',
+        "\x00\x00",
+        '"text"',
+        f'{{"format": {FORMAT}, "kind": "comparison"}}',
+    ],
 )
 def test_a_damaged_result(comparison: Comparison, tmp_path: Path, text: str) -> None:
     comparison.save(tmp_path)

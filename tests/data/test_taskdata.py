@@ -85,9 +85,14 @@ def test_a_corpus_has_the_same_rows() -> None:
     assert [s.pair for s in single().corpus("train").sentences][:2] == [None, None]
 
 
-def test_a_choice_task_is_no_corpus() -> None:
-    with pytest.raises(StratoscopeError, match="pick is a multiple-choice task, with 2 texts a row; a corpus has one"):
-        CHOICE.corpus("train")
+def test_a_choice_task_gives_a_row_a_choice() -> None:
+    rows = CHOICE.corpus("train").sentences
+    assert [(s.text, s.pair, s.label) for s in rows] == [
+        ("a", "b", "0"),
+        ("a", "c", "0"),
+        ("d", "e", "1"),
+        ("d", "f", "1"),
+    ]
 
 
 def test_targets_and_regression() -> None:

@@ -80,19 +80,23 @@ def test_independent_noise_with_few_rows(measure: str, value: float, noise: tupl
     assert stratoscope.similarity(*noise, measure) == pytest.approx(value, abs=0.006)
 
 
-@pytest.mark.parametrize("measure", [m.name for m in MEASURES if m.inflates or m.saturates])
+LOW = ("ckasim-debiased", "ckasim-minibatch", "rsa", "mixedsim-heldout")
+
+
+@pytest.mark.parametrize("measure", [m for m in known_names() if m not in LOW])
 def test_measures_that_inflate_draw_a_warning_on_noise(measure: str, noise: tuple[np.ndarray, np.ndarray]) -> None:
     x, y = noise[0][:60, :40], noise[1][:60, :40]
-    with pytest.warns(UserWarning, match=f"{measure} of unrelated layers is far above 0 with 60 rows for 40 neurons"):
-        assert stratoscope.similarity(x, y, measure) > 0.35
+    words = rf"unrelated layers score {measure} up to 0\.\d\d with 60 rows for 40 neurons"
+    with pytest.warns(UserWarning, match=words):
+        assert stratoscope.similarity(x, y, measure) > 0.25
 
 
-@pytest.mark.parametrize("measure", [m.name for m in MEASURES if not (m.inflates or m.saturates)])
+@pytest.mark.parametrize("measure", LOW)
 def test_measures_that_do_not_inflate_stay_low_on_noise(
     measure: str, noise: tuple[np.ndarray, np.ndarray], recwarn: pytest.WarningsRecorder
 ) -> None:
     x, y = noise[0][:60, :40], noise[1][:60, :40]
-    assert stratoscope.similarity(x, y, measure) < 0.35
+    assert stratoscope.similarity(x, y, measure) < 0.1
     assert not recwarn.list
 
 

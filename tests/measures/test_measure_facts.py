@@ -37,6 +37,10 @@ def pair() -> tuple[np.ndarray, np.ndarray]:
     return related(160, D, D)
 
 
+FEW = related(14, D, D)
+"""Rows of which no half outnumbers the neurons."""
+
+
 def test_every_invariance_has_a_change() -> None:
     assert set(CHANGES) == set(get_args(Invariance))
 
@@ -47,14 +51,18 @@ def test_every_invariance_has_a_change() -> None:
 def test_declared_invariances_hold_and_others_do_not(
     measure: Measure, side: str, change: str, pair: tuple[np.ndarray, np.ndarray]
 ) -> None:
-    x, y = pair
-    before = similarity(x, y, measure.name)
-    changed = CHANGES[change](x if side == "x" else y)
-    after = similarity(changed, y, measure.name) if side == "x" else similarity(x, changed, measure.name)
+    moved = []
+    for x, y in (pair, FEW):
+        before = similarity(x, y, measure.name)
+        changed = CHANGES[change](x if side == "x" else y)
+        after = similarity(changed, y, measure.name) if side == "x" else similarity(x, changed, measure.name)
+        moved.append(abs(after - before))
+    if measure.name == "pwsim":
+        del moved[1]  # not unique where correlations repeat, as they do in few rows; its caution says so
     if change in (measure.invariant_x if side == "x" else measure.invariant_y):
-        assert after == pytest.approx(before, abs=1e-8)
+        assert max(moved) < 1e-8
     else:
-        assert abs(after - before) > 1e-4
+        assert max(moved) > 1e-4
 
 
 @each

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -40,6 +42,30 @@ def test_canonical_correlations_and_vectors(rho: list[float]) -> None:
     for vectors in (u, v):
         np.testing.assert_allclose(vectors.T @ vectors, np.eye(3), atol=2e-5)
     np.testing.assert_allclose(u.T @ pair.product @ v, np.diag(want), atol=1e-8)
+
+
+@pytest.mark.parametrize("rho", [[0.9, 0.5, 0.1], [0.9, 0.5, 1e-4], [0.7, 2e-8, 0.0]])
+def test_coordinates_in_float32_lose_nothing_that_shows(rho: list[float]) -> None:
+    """Eigenvalues and right vectors are then taken in float32, unless a correlation is too faint for its square."""
+    pair, want = with_correlations(rho)
+    coarse = Pair(*(replace(b, unit=b.unit.float()) for b in (pair.x, pair.y) if b.unit is not None), pair.product, 0.0)
+    assert coarse.working.dtype == torch.float32
+    np.testing.assert_allclose(coarse.full_correlations, want, atol=1e-6)
+    assert coarse.full_correlations.dtype == torch.float64
+    u, got, v = coarse.canonical
+    np.testing.assert_allclose(got, want, atol=1e-8)
+    np.testing.assert_allclose(u.T @ pair.product @ v.double(), np.diag(want), atol=1e-6)
+
+
+def test_a_layer_with_itself_needs_no_decomposition() -> None:
+    own = Pair.itself(with_correlations([0.9, 0.5, 0.1])[0].x)
+    u, rho, v = own.canonical
+    assert torch.equal(u, torch.eye(3, dtype=torch.float64))
+    assert torch.equal(v, u)
+    for found in (rho, own.correlations, own.full_correlations):
+        assert found.tolist() == [1.0, 1.0, 1.0]
+    np.testing.assert_allclose(singular_values(own.scaled), own.x.variance, rtol=1e-15)
+    assert singular_values(torch.diag(torch.tensor([1.0, -3.0, 0.0]))).tolist() == [3.0, 1.0, 0.0]
 
 
 @pytest.mark.parametrize("shape", [(5, 5), (4, 9), (9, 4), (1, 3), (1, 1)])

@@ -73,9 +73,13 @@ def test_few_rows_draw_a_warning() -> None:
 
 
 def test_enough_rows_draw_none() -> None:
+    """As many as make unrelated layers score less than 0.1: 100 for each neuron under mixedsim."""
+    x, y = related(620, 6, 5)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        similarity(X, Y, "mixedsim")
+        similarity(x, y, "mixedsim")
+    with pytest.warns(UserWarning, match=r"unrelated layers score mixedsim up to 0\.14 with 310 rows for 6 neurons"):
+        similarity(x[:310], y[:310], "mixedsim")
 
 
 def test_the_seed_reaches_the_measure() -> None:

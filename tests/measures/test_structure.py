@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from measures.layer_cases import related
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.result import Comparison, Layer, Matrix, ModelInfo
 from stratoscope.measures.score import score_layers
-from stratoscope.measures.structure import best_split, findings, localization, rank_neurons
+from stratoscope.measures.structure import best_split, findings, is_control, localization, rank_neurons
 from stratoscope.measures.table import parse
 from stratoscope.statistics.rows import MemoryRows
 
@@ -118,6 +119,39 @@ def test_localization_leaves_absent_layers_out() -> None:
     assert found[2] is None
 
 
+@pytest.mark.parametrize("mark", ["fingerprint", "role"])
+def test_controls_count_neither_as_layers_nor_as_others(mark: str) -> None:
+    """With a control of two layers beside it, a model has the localization it has alone."""
+    rng = np.random.default_rng(0)
+    both = []
+    for own in (NEURON, SV):
+        values = rng.uniform(0, 1, (5, 5))
+        values[:3, :3] = own
+        both.append(values)
+    axis = (*(Layer("base", k) for k in range(3)), Layer("noise", 0), Layer("noise", 1))
+    control = ModelInfo("noise", "base", "bert", 2, 4, "random-init seed 0 of x" if mark == "fingerprint" else "x")
+    if mark == "role":
+        object.__setattr__(control, "role", "control")
+    models = (ModelInfo("base", "base", "bert", 3, 4, "x"), control)
+    matrices = tuple(Matrix(m, axis, axis, v) for m, v in zip(("neuronsim", "svsim"), both, strict=True))
+    assert [is_control(m) for m in models] == [False, True]
+    for standardise in (False, True):
+        alone = localization(comparison(), standardise=standardise)
+        assert localization(Comparison(matrices, models, {}), standardise=standardise) == {
+            "base": pytest.approx(alone["base"])
+        }
+
+
+def test_findings_hold_the_chance_level_of_localization() -> None:
+    """svsim of noise, 21 rows for 4 neurons, is 0.39; in units of mean svsim's spread if standardised."""
+    whole = replace(comparison(), data={"rows": 21})
+    assert findings(whole)["localization_chance"] == pytest.approx(0.388, abs=1e-3)
+    assert findings(whole, standardise=True)["localization_chance"] == pytest.approx(
+        0.388 / np.std([0.4, 0.5, 0.3]), 0.01
+    )
+    assert "localization_chance" not in findings(comparison())
+
+
 @pytest.mark.parametrize("missing", ["neuronsim", "svsim"])
 def test_localization_says_what_it_needs(missing: str) -> None:
     whole = comparison()
@@ -175,6 +209,19 @@ def test_neurons_ranked_by_their_strongest_match() -> None:
     }
     assert [s for _, s, *_ in found[:3]] == pytest.approx([1, 1, 1], abs=1e-6)
     assert found[3][1] < 1
+
+
+def test_a_constant_neuron_has_no_match() -> None:
+    x, y = related(100, 4, 4)
+    x[:, 2] = 0.5
+    scored = score_layers(MemoryRows([torch.from_numpy(x), torch.from_numpy(y)]), [parse("neuronsim")]).scored[
+        "neuronsim"
+    ]
+    match = scored.arrays["neuronsim.match"]
+    assert match[0, 1].tolist().index(-1) == 2
+    assert (match[0, 1] >= 0).sum() == 3
+    assert (match[1, 0] >= 0).all()
+    assert 2 not in match[1, 0]
 
 
 def test_neurons_ranked_by_their_weakest_match() -> None:

@@ -6,7 +6,9 @@ import pytest
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.measures import table
-from stratoscope.measures.table import MEASURES, QUADRATIC_ROWS, caution, known_names, parse, requests
+from stratoscope.measures.kernel import MEDIAN_ROWS
+from stratoscope.measures.rsa import ROWS
+from stratoscope.measures.table import MEASURES, QUADRATIC_ROWS, caution, chance_level, known_names, parse, requests
 
 
 def test_public_names() -> None:
@@ -67,9 +69,30 @@ def test_no_measure_at_all() -> None:
 
 
 def test_all_with_many_rows_is_everything_but_the_stand_in() -> None:
-    wanted, notes = requests(["all"], n=10_000, width=768)
+    wanted, notes = requests(["all"], n=2000, width=5)
     assert [r.name for r in wanted] == [n for n in known_names() if n != "mixedsim-heldout"]
     assert notes == []
+
+
+def test_chance_levels_are_told_in_one_sentence_while_they_matter() -> None:
+    """Five rows a neuron: canonical correlations of noise average .39; ten percent of them more."""
+    _, notes = requests(["linreg", "cca", "svsim", "svsim@0.1", "ckasim-debiased", "rsa"], n=501, width=100)
+    assert notes == [
+        "unrelated layers score linreg up to 0.20, cca up to 0.39, svsim up to 0.39, svsim@0.1 above 0.39 with 501 rows"
+        " for 100 neurons: only more than that says something; ckasim-debiased is about 0 for them"
+    ]
+    assert requests(["linreg"], n=1_100, width=100)[1] == []
+    assert requests(["cca"], n=8_000, width=100)[1] == []
+
+
+def test_measures_that_sample_rows_say_so() -> None:
+    _, notes = requests(["rsa", "ckasim-rbf"], n=MEDIAN_ROWS + 1, width=1)
+    assert notes == [
+        "rsa compares 2000 rows drawn with the seed, not all 2049",
+        "the bandwidth of ckasim-rbf is from 2048 rows drawn with the seed, not all 2049",
+    ]
+    assert requests(["rsa"], n=ROWS, width=1)[1] == []
+    assert requests(["ckasim-rbf"], n=MEDIAN_ROWS, width=1)[1] == []
 
 
 def test_all_with_few_rows_leaves_out_what_saturates() -> None:
@@ -78,14 +101,18 @@ def test_all_with_few_rows_leaves_out_what_saturates() -> None:
     assert {r.name for r in wanted} == set(known_names()) - left
     for name in left:
         assert f"{name} left out of 'all': it is 1 for any two layers with 768 rows for 768 neurons" in notes
-    assert any(note.startswith("svsim of unrelated layers is far above 0") for note in notes)
+    (said,) = [note for note in notes if note.startswith("unrelated layers score")]
+    assert "svsim up to 1.00" in said
+    assert "ckasim up to 0.50" in said
+    assert not any(name in said for name in ("mixedsim", "cca up", "linreg"))
 
 
 def test_all_with_very_many_rows_leaves_out_what_is_quadratic() -> None:
-    wanted, notes = requests(["all"], n=QUADRATIC_ROWS + 1, width=768)
+    wanted, notes = requests(["all"], n=QUADRATIC_ROWS + 1, width=8)
     assert "ckasim-rbf" not in [r.name for r in wanted]
     assert notes == [
-        "ckasim-rbf left out of 'all': its cost grows with the square of 20001 rows; name it to have it anyway"
+        "ckasim-rbf left out of 'all': its cost grows with the square of 20001 rows; name it to have it anyway",
+        "rsa compares 2000 rows drawn with the seed, not all 20001",
     ]
     assert "ckasim-rbf" in [r.name for r in requests(["all"], n=QUADRATIC_ROWS, width=768)[0]]
 
@@ -104,10 +131,10 @@ def test_named_measures_come_anyway_once_and_in_order() -> None:
 
 @pytest.mark.parametrize("measure", MEASURES, ids=lambda m: m.name)
 def test_cautions_follow_from_what_is_declared(measure: table.Measure) -> None:
-    few, some, many = (caution(measure, n, 100) for n in (100, 199, 200))
-    assert many is None
-    assert (some is not None) == measure.inflates
-    assert (few is not None) == (measure.saturates or measure.inflates)
-    assert not measure.saturates or measure.inflates, "what saturates at n = width is far too high just above it"
-    assert ("is 1 for any two" in (few or "")) == measure.saturates
-    assert ("not unique where correlations repeat" in (some or "")) == (measure.name == "pwsim")
+    for n in (100, 101, 199, 400, 2_000, 20_000, 200_000):
+        text, level = caution(measure, n, 100), chance_level(measure, n, 100)
+        assert (text is not None) == (level > 0.1), n
+        assert ("is 1 for any two" in (text or "")) == (measure.saturates and n == 100)
+        assert (f"up to {level:.2f}" in (text or "")) == (level > 0.1 and not (measure.saturates and n == 100))
+        assert ("not unique where correlations repeat" in (text or "")) == (measure.name == "pwsim" and n < 200)
+    assert caution(measure, 200_000, 100) is None

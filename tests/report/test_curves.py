@@ -51,6 +51,15 @@ def test_chosen_layers_keep_their_numbers(some_layers):
     assert ticks == ["4", "8", "12"] * 2
 
 
+@pytest.mark.parametrize("depth", [1, 2, 7, 13])
+def test_ticks_are_layers_and_never_between_two(make_findings, depth):
+    same = [{"first": "a", "second": "b", "same_layer": [1.0] * depth}]
+    figure = drift(make_findings({"drift": {"ckasim": same}}, depth=depth))
+    ticks = figure.axes[0].get_xticks()
+    assert (ticks == ticks.round()).all()
+    assert 0 in ticks
+
+
 def test_names_that_matplotlib_would_read_as_mathematics_or_hide_are_shown(make_comparison):
     figure = localization(make_comparison(("$x^", "_hidden", "mini")))
     assert [t.get_text().strip() for t in figure.legends[0].get_texts()] == ["$x^", "_hidden", "mini"]

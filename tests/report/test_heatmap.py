@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from stratoscope.core.errors import StratoscopeError
-from stratoscope.report.heatmap import caption, heatmap, panels
+from stratoscope.report.heatmap import caption, heatmap
 from stratoscope.report.render import DPI, render
 
 
@@ -83,28 +82,6 @@ def test_the_scale_is_zero_to_one_unless_exceeded(make_matrix):
     assert image.get_clim() == pytest.approx((0.0, 1.35))
 
 
-def test_panels_share_one_scale_and_one_colour_bar(make_matrix):
-    figure = panels([make_matrix([[1.0, 0.2], [0.2, 1.0]], {"a": 2}), make_matrix([[-0.3, 0], [0, 0.1]], {"b": 2})])
-    first, second = images(figure)
-    assert first.get_clim() == second.get_clim() == pytest.approx((-0.3, 1.0))
-    assert len(figure.axes) == 3
-
-
-def test_panels_of_a_comparison_are_the_pairs_with_the_later_model_on_the_rows(comparison):
-    figure = panels(comparison, measure="neuronsim")
-    titles = [axes.get_title(loc="left") for axes in figure.axes if axes.images]
-    assert titles[:3] == ["base – base", "tuned – base", "tuned – tuned"]
-    assert len(titles) == 6
-    drawn = np.ma.filled(images(figure)[1].get_array(), np.nan)
-    np.testing.assert_array_equal(drawn, comparison["neuronsim"].between("tuned", "base").values)
-    assert figure.axes[-1].get_ylabel() == "neuronsim"
-
-
-def test_panels_of_nothing_say_what_to_pass():
-    with pytest.raises(StratoscopeError, match="expected at least one matrix to draw, got none"):
-        panels([])
-
-
 def test_a_constant_layer_is_hatched_and_named(make_matrix):
     values = np.full((3, 3), 0.8)
     values[0], values[:, 0] = np.nan, np.nan
@@ -114,15 +91,15 @@ def test_a_constant_layer_is_hatched_and_named(make_matrix):
     assert axes.patch.get_hatch()
     color = cell_color(figure, axes, 0, 2, (3, 3))
     assert np.ptp(color) < 0.05, "a missing value is grey, not a colour of the scale"
-    assert "Hatched: base:0 is constant on these rows" in caption([matrix])
+    assert "Hatched: base:0 is constant on these rows" in caption(matrix)
     assert any("base:0 is constant" in t.get_text().replace("\n", " ") for t in figure.texts)
 
 
 def test_a_single_missing_value_is_not_called_a_constant_layer(make_matrix):
-    words = caption([make_matrix([[1.0, np.nan], [0.3, 1.0]], {"a": 2})])
+    words = caption(make_matrix([[1.0, np.nan], [0.3, 1.0]], {"a": 2}))
     assert "constant" not in words
     assert "Other hatched cells: no value." in words
-    assert "hatched" not in caption([make_matrix(np.eye(2), {"a": 2})])
+    assert "hatched" not in caption(make_matrix(np.eye(2), {"a": 2}))
 
 
 def test_a_matrix_without_any_value_is_still_drawn(make_matrix):

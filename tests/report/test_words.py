@@ -178,6 +178,35 @@ def test_localization_at_the_top_is_compared_between_the_models(make_findings, t
     assert f"section 6) {verdict} here" in line
 
 
+@pytest.mark.parametrize(("chance", "judged"), [(0.39, True), (0.41, False)])
+def test_localization_within_chance_is_not_judged(make_findings, chance, judged):
+    findings = {"localization": {"a": [-0.3, -0.2, -0.1, 0.0, 0.1]}, "localization_chance": chance}
+    line = one(sentences(make_findings(findings)), "Localization of a rises")
+    assert (f"{WU5} holds here." in line) == judged
+    said = "cannot be judged here: the difference of 0.40 is within svsim's chance level with so few rows (up to 0.41)."
+    assert line.endswith(said) != judged
+
+
+@pytest.mark.parametrize(("chance", "judged"), [(0.29, True), (0.31, False)])
+def test_localization_at_the_top_within_chance_is_not_judged(make_findings, chance, judged):
+    series = {"a": [0.1, 0.2, 0.3, 0.4, 0.4], "b": [0.1, 0.2, 0.3, 0.1, 0.1]}
+    findings = {"localization": series, "localization_chance": chance}
+    line = one(sentences(make_findings(findings)), "In the upper half (layers 3-4)")
+    assert ("section 6) holds here." in line) == judged
+    assert ("section 6) cannot be judged here: the difference of 0.30 is within" in line) != judged
+
+
+def test_controls_are_not_judged_on_localization(make_findings):
+    rising = [-0.3, -0.2, -0.1, 0.0, 0.1]
+    marked = model("b")
+    object.__setattr__(marked, "role", "control")
+    for control in (model("b", fingerprint="random-init seed 0 of x"), marked):
+        lines = sentences(make_findings({"localization": {"a": rising, "b": rising}}, models=[model("a"), control]))
+        one(lines, "Localization of a")
+        none(lines, "Localization of b")
+        none(lines, "In the upper half")
+
+
 def test_rows_are_reported_honestly(make_findings):
     one(sentences(make_findings({}, rows=640)), "640 rows, 10.0 for each neuron of the widest layer (64)")
     one(sentences(make_findings({}, rows=64)), "Only 64 rows for layers of up to 64 neurons", "ckasim-debiased")

@@ -138,4 +138,7 @@ def test_to_tensors_and_back(whiten: bool) -> None:
     again = LayerBasis.from_tensors(basis.to_tensors())
     assert (again.n, again.spread, again.norms, again.whitened) == (basis.n, basis.spread, basis.norms, whiten)
     assert again.condition == basis.condition
-    assert torch.equal(again.transform(torch.from_numpy(related(40, 5, 3)[0])), w)
+    assert torch.equal(again.squared_norms(w), basis.squared_norms(w))
+    for name in ("mean", "sd", "variance", *(["unit"] if whiten else [])):
+        assert torch.equal(getattr(again, name), getattr(basis, name)), name
+    assert again.to is None  # rows are transformed before a basis travels

@@ -13,10 +13,10 @@ from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Silent
 from stratoscope.core.runfolder import RunFolder
 from stratoscope.data.readers import read_corpus
-from stratoscope.models.loading import ModelSpec, survey
+from stratoscope.models.loading import ModelSpec, load, survey
 from stratoscope.models.rows import plan_rows
 from stratoscope.studies import activations
-from stratoscope.studies.activations import Reading, chosen_layers, chunk_starts, keep_activations
+from stratoscope.studies.activations import Reading, chosen_layers, chunk_starts, keep_activations, made_by_this_code
 
 WIDTH = 32
 
@@ -119,8 +119,29 @@ def test_only_what_is_missing_or_damaged_is_read_again(
         assert torch.equal(a, b)
 
 
-def test_other_inputs_never_meet_the_same_part(checkpoints: Path, text: str, tmp_path: Path) -> None:
+def test_other_inputs_never_meet_the_same_part(
+    checkpoints: Path, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with RunFolder.open(tmp_path) as folder:
         for name, layers in (("base", None), ("tuned", None), ("base", (1, 2))):
             keep_activations(*reading(checkpoints / name, text, layers), folder, Silent())
-    assert len(list((tmp_path / "parts").glob("*.safetensors"))) == 3
+        assert len(list((tmp_path / "parts").glob("*.safetensors"))) == 3
+        monkeypatch.setattr(activations, "choose_device", lambda name: "another device")
+        monkeypatch.setattr(activations, "load", lambda spec, seen: load(spec, seen=seen))
+        keep_activations(*reading(checkpoints / "base", text), folder, Silent())
+        assert len(list((tmp_path / "parts").glob("*.safetensors"))) == 4
+
+
+def test_activations_that_other_code_made_are_read_again(
+    checkpoints: Path, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = reading(checkpoints / "base", text)
+    with RunFolder.open(tmp_path) as folder:
+        keep_activations(*given, folder, Silent())
+        (old,) = (p.name for p in (tmp_path / "parts").glob("*.safetensors"))
+        assert made_by_this_code(old)
+        monkeypatch.setattr(activations, "code_key", lambda: "f" * 64)
+        assert not made_by_this_code(old)
+        keep_activations(*given, folder, Silent())
+    (new,) = (p.name for p in (tmp_path / "parts").glob("*.safetensors") if p.name != old)
+    assert made_by_this_code(new)

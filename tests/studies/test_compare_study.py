@@ -4,24 +4,34 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import slow_reference as plain
+import torch
+from toys import Told
 
 import stratoscope as ss
 import tiny
+from stratoscope.core.codekey import LIBRARIES, code_key
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.result import Comparison
+from stratoscope.core.progress import Silent
+from stratoscope.core.result import Comparison, Interval
 from stratoscope.core.runfolder import RunFolder
 from stratoscope.data.corpus import Corpus, Sentence
+from stratoscope.measures import bootstrap as intervals
 from stratoscope.measures import score
-from stratoscope.models.loading import ModelSpec
+from stratoscope.models.loading import ModelSpec, choose_device
 from stratoscope.studies import activations
+from stratoscope.studies import compare as study
+from stratoscope.studies import plan as planning
 from stratoscope.studies.activations import chunk_starts
-from stratoscope.studies.compare import Options, _finished, _named, compare
+from stratoscope.studies.compare import _finished, compare
+from stratoscope.studies.options import Options
+from stratoscope.studies.plan import named
 
 Pair = Callable[..., Comparison]
 
@@ -154,6 +164,31 @@ def test_intervals_surround_the_score_and_come_from_the_seed(pair: Pair) -> None
     assert (first.values[off] < first.high[off]).all()
     np.testing.assert_array_equal(first.low, again.low)
     assert np.abs(first.low - other.low).max() > 1e-4
+    assert first.interval == Interval(0.95, "bootstrap")
+    assert pair(measures=["ckasim"])["ckasim"].interval is None
+
+
+def test_what_the_bootstrap_needs_is_told_and_checked_before_anything_is_computed(
+    checkpoints: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Told()
+    monkeypatch.setattr(study, "_stored", lambda *a: (_ for _ in ()).throw(RuntimeError(*told.notes)))
+    with pytest.raises(RuntimeError, match="30 bootstrap replicates: about 30 times the scoring"):
+        compare([checkpoints / "base"], data=text, options=Options(bootstrap=30), progress=told)
+    many = Corpus("many", tuple(map(Sentence, tiny.SENTENCES * 400)), tuple(range(4000)))
+    with pytest.raises(StratoscopeError, match="--memory"):
+        compare([checkpoints / "base"], data=many, options=Options(bootstrap=30, memory=1e8, workers=64))
+
+
+def test_an_interval_that_cannot_be_given_is_absent_and_the_reader_told(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = torch.full((8, 8), torch.nan)
+    withheld = {"cca": intervals.Interval(gone, gone, 0.95, None, "no interval for cca: why")}
+    monkeypatch.setattr(study, "bootstrap", lambda *a, **k: withheld)
+    result = pair(measures=["cca"], bootstrap=20)
+    assert (result["cca"].low, result["cca"].high, result["cca"].interval) == (None, None, None)
+    assert "no interval for cca: why" in result.warnings
 
 
 # --- which models, which rows ----------------------------------------------------------------------------------------
@@ -162,7 +197,10 @@ def test_intervals_surround_the_score_and_come_from_the_seed(pair: Pair) -> None
 def test_the_random_control_is_seeded(pair: Pair) -> None:
     runs = {s: pair(models=("base",), random_init=True, seed=s, out=None) for s in (0, 1)}
     again = pair(models=("base",), random_init=True, seed=0)
-    assert [m.name for m in again.models] == ["base", "base-random"]
+    assert [(m.name, m.role, m.base) for m in again.models] == [
+        ("base", "model", None),
+        ("base-random", "control", "base"),
+    ]
     assert again.models[1].fingerprint.startswith("random-init seed 0 of ")
     assert runs[1].models[1].fingerprint.startswith("random-init seed 1 of ")
     np.testing.assert_array_equal(again["ckasim"].values, runs[0]["ckasim"].values)
@@ -199,11 +237,11 @@ def test_few_rows_draw_a_caution(pair: Pair) -> None:
     assert any(
         w.startswith("linreg left out of 'all': it is 1 for any two layers with 10 rows") for w in result.warnings
     )
-    assert any(w.startswith("ckasim of unrelated layers is far above 0 with 10 rows") for w in result.warnings)
+    assert any(re.match(r"unrelated layers score .*ckasim .* with 10 rows for 32 neurons", w) for w in result.warnings)
 
 
 def label(*specs: ModelSpec, **options: Any) -> list[str | None]:
-    return [s.name for s in _named(list(specs), Options(**options))]
+    return [s.name for s in named(list(specs), Options(**options))]
 
 
 def test_every_model_has_a_label_of_its_own() -> None:
@@ -218,6 +256,21 @@ def test_every_model_has_a_label_of_its_own() -> None:
         label(at("x/m"), at("x/m"), at("z", name="x/m-1"))
     with pytest.raises(StratoscopeError, match="expected at least one model, got none"):
         label()
+
+
+def test_the_same_model_twice_is_said_to_be_one(pair: Pair) -> None:
+    words = "base-1 and .*base-2 are the same model: what is between them is the model compared with itself"
+    same = [w for w in pair(models=("base", "base")).warnings if re.search(words, w)]
+    assert len(same) == 1
+    assert not [w for w in pair().warnings if "same model" in w]
+
+
+def test_a_revision_of_a_folder_is_told_to_do_nothing(checkpoints: Path, text: str) -> None:
+    told = Told()
+    folder = str(checkpoints / "base")
+    models = [ModelSpec(folder, revision="v2"), checkpoints / "tuned"]
+    compare(models, data=text, options=Options(random_init=True), progress=told)
+    assert told.notes == [f"revision 'v2' is of hub models; it does nothing for the local '{folder}'"]
 
 
 def test_equal_folder_names_stay_apart_in_the_matrix(checkpoints: Path, text: str, tmp_path: Path) -> None:
@@ -246,10 +299,12 @@ def test_provenance_tells_how_to_run_it_again_and_not_when_it_was(pair: Pair, tm
     pair(out=tmp_path, limit=8, layers=(0, 2), seed=5)
     saved = json.loads((tmp_path / "result.json").read_text())
     provenance = saved["provenance"]
-    assert set(provenance["versions"]) == {"stratoscope", "torch", "transformers", "numpy", "scipy", "python"}
+    assert set(provenance["versions"]) == {"python", *LIBRARIES}
     assert (provenance["seed"], provenance["limit"], provenance["layers"]) == (5, 8, [0, 2])
     assert provenance["dtype"] == {"base": "float32", "tuned": "float32"}
     assert provenance["bootstrap"] == 0
+    assert provenance["device"] == {"base": str(choose_device("auto")), "tuned": str(choose_device("auto"))}
+    assert (saved["kind"], provenance["code"]) == ("comparison", code_key())
     for model in saved["models"]:
         assert re.fullmatch("sha256:[0-9a-f]{64}", model["fingerprint"])
     assert {"name", "fingerprint", "rows_fingerprint", "unit", "subword", "sentences", "rows"} <= set(saved["data"])
@@ -268,11 +323,85 @@ def test_a_finished_result_is_read_back_not_made_again(
 def test_another_result_is_replaced_only_when_asked(pair: Pair, tmp_path: Path) -> None:
     pair(out=tmp_path)
     before = (tmp_path / "result.json").read_bytes()
-    with pytest.raises(StratoscopeError, match="holds another comparison; choose another --out or give --overwrite"):
+    with pytest.raises(StratoscopeError, match=r"choose another --out or give --overwrite \(after a run with --keep"):
         pair(out=tmp_path, measures=["cca"])
     assert (tmp_path / "result.json").read_bytes() == before
     assert list(pair(out=tmp_path, measures=["cca"], overwrite=True)) == ["cca"]
     assert list(ss.load(tmp_path)) == ["cca"]
+
+
+def change_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (study, activations, planning):
+        monkeypatch.setattr(module, "code_key", lambda: "f" * 64)
+
+
+def test_a_finished_result_outlives_an_upgrade_and_says_what_made_it(
+    checkpoints: Path, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(**options: Any) -> str:
+        told = Told()
+        compare([checkpoints / "base"], data=text, out=tmp_path, options=Options(**options), progress=told)
+        return " ".join(told.notes)
+
+    run()
+    before = (tmp_path / "result.json").read_bytes()
+    change_code(monkeypatch)
+    assert "made with other source files of stratoscope; give --overwrite to make it again" in run()
+    monkeypatch.setattr(study, "versions", lambda: {"torch": "99.0"})
+    assert f"already holds this result, made with torch {version('torch')}; give --overwrite" in run()
+    assert (tmp_path / "result.json").read_bytes() == before
+    assert run(overwrite=True) == ""
+    assert json.loads((tmp_path / "result.json").read_text())["provenance"]["code"] == "f" * 64
+    assert "nothing to do" in run(overwrite=True)
+
+
+def test_what_is_asked_for_and_what_a_part_depends_on(
+    checkpoints: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other code or another device asks for the same result, but never goes on with the parts of the former."""
+
+    def plan() -> planning.Plan:
+        return planning.make_plan([checkpoints / "base"], text, Options(), Silent())
+
+    request, key = plan().request, plan().key
+    assert plan().key == key
+    for change in (
+        lambda: monkeypatch.setattr(planning, "choose_device", lambda name: "another device"),
+        lambda: change_code(monkeypatch),
+    ):
+        change()
+        assert plan().request == request
+        assert plan().key != key
+        monkeypatch.undo()
+
+
+def test_kept_activations_are_used_again_unless_other_code_made_them(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kept() -> set[str]:
+        return {p.name for p in (tmp_path / "parts").glob("*.safetensors")}
+
+    pair(out=tmp_path, keep=True)
+    first = kept()
+    pair(out=tmp_path, keep=True, overwrite=True, measures=["cca"])
+    assert kept() == first
+    change_code(monkeypatch)
+    pair(out=tmp_path, keep=True, overwrite=True)
+    assert len(kept()) == len(first) == 2
+    assert not kept() & first
+
+
+def test_what_comes_then_has_the_folder_to_itself(checkpoints: Path, text: str, tmp_path: Path) -> None:
+    seen: list[tuple[Path, list[str]]] = []
+
+    def then(folder: Path, found: Comparison) -> None:
+        with pytest.raises(StratoscopeError, match="is in use by another run"), RunFolder.open(folder):
+            pass
+        seen.append((folder, list(found)))
+
+    for _ in range(2):  # when it is made and when it is read back
+        compare([checkpoints / "base"], data=text, out=tmp_path, then=then)
+    assert seen == [(tmp_path, ["ckasim"])] * 2
 
 
 @pytest.mark.parametrize("name", ["result.json", "arrays.safetensors"])
@@ -305,7 +434,7 @@ def test_the_interface_of_the_readme(pair: Pair, checkpoints: Path, text: str) -
     assert list(frame.index) == list(frame.columns) == [f"{n}:{k}" for n in ("base", "tuned") for k in range(4)]
     assert m["ckasim"].between("base", "tuned").plot().axes
     x, y = (plain.activations(checkpoints / n, tiny.SENTENCES, "mean")[1] for n in ("base", "tuned"))
-    with pytest.warns(UserWarning, match="ckasim of unrelated layers is far above 0"):
+    with pytest.warns(UserWarning, match="unrelated layers score ckasim"):
         one = ss.similarity(x, y, "ckasim")
     assert one == pytest.approx(frame.loc["base:1", "tuned:1"], abs=1e-5)
 
@@ -322,6 +451,29 @@ def test_one_model_paths_and_a_corpus_are_welcome(checkpoints: Path, text: str) 
         np.testing.assert_array_equal(result["ckasim"].values, results[0]["ckasim"].values)
 
 
+def test_columns_are_named_in_python_as_on_the_command_line(checkpoints: Path, text: str, tmp_path: Path) -> None:
+    rows = [{"text": "not this", "body": s, "stars": str(k)} for k, s in enumerate(tiny.SENTENCES)]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    found = ss.compare(checkpoints / "base", data=tmp_path / "t.jsonl", text="body", label="stars", unit="mean")
+    plain_text = ss.compare(checkpoints / "base", data=text, unit="mean")
+    np.testing.assert_array_equal(found["ckasim"].values, plain_text["ckasim"].values)
+    assert {k: found.data[k] for k in ("text", "pair", "label", "columns", "split")} == {
+        "text": "body",
+        "pair": None,
+        "label": "stars",
+        "columns": None,
+        "split": None,
+    }
+    corpus = Corpus("mine", tuple(map(Sentence, tiny.SENTENCES)), tuple(range(10)))
+    with pytest.raises(StratoscopeError, match="split='dev' says how to read a file, but data is a corpus; leave it"):
+        ss.compare(checkpoints / "base", data=corpus, split="dev")
+
+
+def test_one_similarity_is_of_one_measure() -> None:
+    with pytest.raises(StratoscopeError, match="it takes one measure, got 'all'; name one"):
+        ss.similarity(np.eye(5), np.eye(5), "all")
+
+
 def test_an_unknown_option_lists_the_choices(text: str) -> None:
     with pytest.raises(StratoscopeError, match=r"unknown option 'layer'; did you mean 'layers'. choose from: unit, .*"):
         ss.compare(["base"], data=text, layer=3)
@@ -334,6 +486,10 @@ def test_an_unknown_option_lists_the_choices(text: str) -> None:
         ({"subword": "lst"}, "unknown subword 'lst'; did you mean 'last'"),
         ({"measures": ("ckasm",)}, "unknown measure 'ckasm'; did you mean 'ckasim'"),
         ({"measures": ("ckasim@0.5",)}, "ckasim is not a mean, so '@0.5' has no meaning"),
+        (
+            {"measures": ("ckasim, svsim",)},
+            "expected one measure, got 'ckasim, svsim'; repeat the option instead: --measure ckasim --measure svsim",
+        ),
         ({"layers": ()}, "expected at least one layer, got none; leave --layers out to compare all"),
         ({"layers": (1, 1)}, "expected each layer once, got 1, 1"),
         ({"seed": -1}, "expected a --seed of at least 0 and below 2.63, got -1"),
@@ -365,5 +521,5 @@ def test_a_result_of_another_format_is_not_overwritten_unasked(tmp_path: Path) -
     with RunFolder.open(tmp_path) as folder:
         (tmp_path / "result.json").write_text('{"format": 99}')
         with pytest.raises(StratoscopeError, match=r"has format 99.*in another folder or with --overwrite"):
-            _finished(folder, "request", overwrite=False)
-        assert _finished(folder, "request", overwrite=True) is None
+            _finished(folder, "request", overwrite=False, progress=Silent())
+        assert _finished(folder, "request", overwrite=True, progress=Silent()) is None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -43,7 +45,9 @@ def compare(
     layers: Annotated[str | None, typer.Option(help="Only these layers, e.g. '0,3-6'; 0 = embeddings.")] = None,
     limit: Annotated[int | None, typer.Option(help="Use so many sentences, drawn with the seed.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
-    bootstrap: Annotated[int, typer.Option(help="Bootstrap replicates over sentences for 95 % intervals.")] = 0,
+    bootstrap: Annotated[
+        int, typer.Option(help="Replicates for 95 % intervals over sentences; N cost about N scorings.")
+    ] = 0,
     random_init: Annotated[
         bool, typer.Option("--random-init", help="Add a control: the first model with fresh weights.")
     ] = False,
@@ -74,11 +78,10 @@ def compare(
     ] = False,
 ) -> None:
     """Compare every layer of every model under every measure asked for."""
-    from stratoscope.cli.show import Console, tell
+    from stratoscope.cli.show import Console, draw, tell
     from stratoscope.cli.values import parse_bytes, parse_layers, specs
-    from stratoscope.data.readers import read_corpus
-    from stratoscope.studies.compare import Options
     from stratoscope.studies.compare import compare as run
+    from stratoscope.studies.options import Options
 
     options = Options(
         unit=unit,
@@ -89,6 +92,11 @@ def compare(
         seed=seed,
         bootstrap=bootstrap,
         random_init=random_init,
+        text=text,
+        pair=pair,
+        label=label,
+        columns=columns,
+        split=split,
         memory=parse_bytes(memory),
         workers=workers,
         batch_tokens=batch_tokens,
@@ -106,19 +114,22 @@ def compare(
         trust_remote_code=trust_remote_code,
     )
     with Console() as console:
-        corpus = read_corpus(data, text=text, pair=pair, label=label, columns=columns, split=split)
-        comparison = run(chosen, data=corpus, out=out, options=options, progress=console)
-        tell(console, out, comparison)
+        comparison = run(chosen, data=data, out=out, options=options, progress=console, then=partial(draw, console))
+    tell(out, comparison)
 
 
 @app.command()
 def report(folder: Annotated[Path, typer.Argument(help="Run folder of an earlier comparison.")]) -> None:
     """Rebuild figures and page from a saved result; no model needed."""
-    from stratoscope.cli.show import Console, tell
-    from stratoscope.core.result import Comparison
+    from stratoscope.cli.show import Console, draw, tell
+    from stratoscope.core.result import RESULT, Comparison
+    from stratoscope.core.runfolder import RunFolder
 
-    with Console() as console:
-        tell(console, folder, Comparison.load(folder))
+    # A folder without a result is not opened, for that would make it one of ours.
+    with Console() as console, RunFolder.open(folder) if (folder / RESULT).is_file() else nullcontext():
+        comparison = Comparison.load(folder)
+        draw(console, folder, comparison)
+    tell(folder, comparison)
 
 
 @app.command()
@@ -152,11 +163,12 @@ def demo(
     limit: Annotated[int, typer.Option(help="Number of reviews.")] = 2000,
 ) -> None:
     """Compare real models on real text: MiniLM, its further-tuned sibling, and a random-init copy."""
-    from stratoscope.cli.show import Console, tell
+    from stratoscope.cli.show import Console, draw, tell
     from stratoscope.studies.demo import run_demo
 
     with Console() as console:
-        tell(console, out, run_demo(out, hub=hub, limit=limit, progress=console))
+        comparison = run_demo(out, hub=hub, limit=limit, progress=console, then=partial(draw, console))
+    tell(out, comparison)
 
 
 def _version(wanted: bool) -> None:
@@ -176,25 +188,29 @@ def main(
     """See how fine-tuning reshapes a Transformer, layer by layer."""
 
 
-class InterruptError(BaseException):
-    """Ctrl-C under a name that typer does not turn into an exit of its own."""
+class StoppedError(BaseException):
+    """Ctrl-C, or a request to end, under a name that typer does not turn into an exit of its own."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise InterruptError
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise StoppedError(number)
 
 
 def run() -> None:
-    """Entry point: bad input is one sentence on stderr and exit code 2; an interrupt is 130."""
+    """Entry point: bad input is one sentence on stderr and exit code 2; Ctrl-C is 130, SIGTERM 143."""
     from stratoscope.core.errors import StratoscopeError
 
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _interrupt)
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
+        if signal.getsignal(number) is usual:
+            signal.signal(number, _stop)
     try:
         app()
     except StratoscopeError as e:
         sys.stderr.write(f"stratoscope: {e}\n")
         sys.exit(2)
-    except (InterruptError, KeyboardInterrupt):
+    except (StoppedError, KeyboardInterrupt) as e:
         sys.stderr.write("stratoscope: interrupted; run the same command again to go on where it stopped\n")
-        sys.exit(130)
+        sys.exit(128 + (e.number if isinstance(e, StoppedError) else signal.SIGINT))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,9 @@ Values = npt.NDArray[np.float64]
 
 RESULT = "result.json"
 ARRAYS = "arrays.safetensors"
-FORMAT = 1
+KIND = "comparison"
+FORMAT = 2
+"""Raised when an older reader would misunderstand; keys that are only added are ignored by readers that lack them."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,16 @@ class Layer:
 
 
 @dataclass(frozen=True)
+class Interval:
+    """What the intervals of a matrix are."""
+
+    level: float
+    """Share of such intervals that should hold the true value."""
+    method: str
+    """How they were made, such as `bootstrap`."""
+
+
+@dataclass(frozen=True)
 class Matrix:
     """Scores of one measure: `values[i, j]` compares layer `rows[i]` (first argument) with layer `columns[j]`."""
 
@@ -49,9 +61,11 @@ class Matrix:
     values: Values
     """NaN marks a value that does not exist: one of the layers is constant on these rows."""
     low: Values | None = None
-    """Lower end of the bootstrap interval, where one was asked for."""
+    """Lower end of the interval, where one was asked for and can be given."""
     high: Values | None = None
-    """Upper end of the bootstrap interval."""
+    """Upper end of the interval."""
+    interval: Interval | None = None
+    """Level and method of the interval."""
 
     def __post_init__(self) -> None:
         shape = (len(self.rows), len(self.columns))
@@ -59,6 +73,11 @@ class Matrix:
             got = getattr(self, name)
             if got is not None and got.shape != shape:
                 raise ValueError(f"{name} of {self.measure}: expected shape {shape} from the axes, got {got.shape}")
+
+    def __repr__(self) -> str:
+        rows, columns = (dict.fromkeys(layer.model for layer in axis) for axis in (self.rows, self.columns))
+        models = ", ".join(rows) + ("" if rows == columns else f" against {', '.join(columns)}")
+        return f"Matrix({self.measure}, {len(self.rows)}×{len(self.columns)} layers of {models})"
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -77,6 +96,7 @@ class Matrix:
             self.values[block],
             None if self.low is None else self.low[block],
             None if self.high is None else self.high[block],
+            self.interval,
         )
 
     def at(self, row: tuple[str, int], column: tuple[str, int]) -> float:
@@ -130,6 +150,10 @@ class ModelInfo:
     width: int
     fingerprint: str
     """Hub revision, or sha256 of the local weights, or the seed of a random initialisation."""
+    role: str = "model"
+    """`model`, or `control` for one that nothing was learnt by."""
+    base: str | None = None
+    """Label of the model this one was made from, where the run knows it."""
 
 
 @dataclass(frozen=True)
@@ -139,12 +163,12 @@ class Comparison(Mapping[str, Matrix]):
     matrices: tuple[Matrix, ...]
     models: tuple[ModelInfo, ...]
     data: Mapping[str, Any]
-    """Name, fingerprint, unit, numbers of sentences and rows, and what was dropped."""
+    """Name, fingerprint, columns and split asked for, unit, numbers of sentences and rows, and what was dropped."""
     findings: Mapping[str, Any] = field(default_factory=dict)
     """Numbers derived from the matrices: block structure and localization scores."""
     warnings: tuple[str, ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    """Versions, seeds and options."""
+    """Request, code, versions, devices, seeds and options."""
     arrays: Mapping[str, Array] = field(default_factory=dict)
     """Large companions, such as the matched neuron of every neuron."""
 
@@ -160,6 +184,9 @@ class Comparison(Mapping[str, Matrix]):
     def __len__(self) -> int:
         return len(self.matrices)
 
+    def __repr__(self) -> str:
+        return f"Comparison({', '.join(self)} of {', '.join(m.name for m in self.models)})"
+
     def save(self, folder: str | Path) -> None:
         """Write arrays, then `result.json` that holds their checksum: the result exists only when whole."""
         from safetensors.numpy import save as to_bytes
@@ -170,6 +197,7 @@ class Comparison(Mapping[str, Matrix]):
         axes = list({layer: None for m in self.matrices for layer in (*m.rows, *m.columns)})
         position = {layer: k for k, layer in enumerate(axes)}
         plain = {
+            "kind": KIND,
             "format": FORMAT,
             "axes": [[layer.model, layer.index] for layer in axes],
             "matrices": [
@@ -178,6 +206,7 @@ class Comparison(Mapping[str, Matrix]):
                     "rows": [position[r] for r in m.rows],
                     "columns": [position[c] for c in m.columns],
                     **{k: _to_lists(getattr(m, k)) for k in ("values", "low", "high")},
+                    "interval": None if m.interval is None else vars(m.interval),
                 }
                 for m in self.matrices
             ],
@@ -206,6 +235,8 @@ class Comparison(Mapping[str, Matrix]):
                 raise ForeignResultError(
                     f"{path} has format {plain['format']}, this version reads {FORMAT}; run it again"
                 )
+            if plain["kind"] != KIND:
+                raise ForeignResultError(f"{path} holds a {plain['kind']}, expected a {KIND}; run it again")
             if plain.pop("sha256") != digest(plain, length=64):
                 raise ValueError("its checksum does not match")
             axes = [Layer(*layer) for layer in plain["axes"]]
@@ -214,7 +245,10 @@ class Comparison(Mapping[str, Matrix]):
                     m["measure"],
                     tuple(axes[k] for k in m["rows"]),
                     tuple(axes[k] for k in m["columns"]),
-                    *(None if m[k] is None else _from_lists(m[k]) for k in ("values", "low", "high")),  # type: ignore[arg-type]
+                    _from_lists(m["values"]),
+                    None if m["low"] is None else _from_lists(m["low"]),
+                    None if m["high"] is None else _from_lists(m["high"]),
+                    None if m["interval"] is None else Interval(**_known(Interval, m["interval"])),
                 )
                 for m in plain["matrices"]
             )
@@ -225,7 +259,7 @@ class Comparison(Mapping[str, Matrix]):
                 )
             return cls(
                 matrices,
-                tuple(ModelInfo(**m) for m in plain["models"]),
+                tuple(ModelInfo(**_known(ModelInfo, m)) for m in plain["models"]),
                 plain["data"],
                 plain["findings"],
                 tuple(plain["warnings"]),
@@ -234,6 +268,11 @@ class Comparison(Mapping[str, Matrix]):
             )
         except (KeyError, TypeError, ValueError, IndexError) as e:
             raise StratoscopeError(f"{path} is damaged ({e}); run the same command again to mend it") from e
+
+
+def _known(kind: type[Interval] | type[ModelInfo], plain: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys this version knows; a later one may have written more."""
+    return {f.name: plain[f.name] for f in fields(kind) if f.name in plain}
 
 
 def _to_lists(values: Values | None) -> list[list[float | None]] | None:

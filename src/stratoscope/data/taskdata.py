@@ -94,12 +94,7 @@ class TaskData:
         )
 
     def corpus(self, split: str) -> Corpus:
-        """The same rows as a corpus, for extraction; labels by name."""
-        if self.format == CHOICE:
-            raise StratoscopeError(
-                f"{self.name} is a multiple-choice task, with {len(self.labels or ())} texts a row; a corpus has one "
-                "row per text, so choose a single-sentence or pair task"
-            )
+        """The same rows as a corpus, for extraction; labels by name; a multiple-choice example gives a row a choice."""
         examples = self.split(split)
         sentences = tuple(Sentence(text, pair=pair, label=self._named(e)) for e in examples for text, pair in e.texts)
         return Corpus(f"{self.name}/{split}", sentences, tuple(range(len(sentences))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stratoscope.measures import chance
 from stratoscope.measures.measure import ORTHOGONAL, Measure, Scores
 from stratoscope.measures.pair import Pair, singular_values
 from stratoscope.statistics.layer import LayerBasis
@@ -47,7 +48,7 @@ CKASIM = Measure(
     invariant_x=ORTHOGONAL,
     invariant_y=ORTHOGONAL,
     compare=_ckasim,
-    inflates=True,
+    chance=chance.ckasim,
 )
 
 CKASIM_DEBIASED = Measure(
@@ -70,5 +71,5 @@ PROCRUSTES = Measure(
     invariant_x=ORTHOGONAL,
     invariant_y=ORTHOGONAL,
     compare=_procrustes,
-    inflates=True,
+    chance=chance.procrustes,
 )

@@ -2,19 +2,58 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.measures.heldout import Subset
 from stratoscope.measures.measure import Item
 from stratoscope.measures.score import Setting, run_parts, score_layers
 from stratoscope.measures.table import Request, parse
 from stratoscope.statistics.rows import LayerRows, MemoryRows, count, gather
 
-Interval = tuple[Tensor, Tensor]
+FEWEST_REPLICATES = 20
+"""Fewer do not tell a standard deviation."""
+BYTES = 4 + 4
+"""Of each value of a replicate: the rows, and their coordinates."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Where a score is expected to stay had other sentences been drawn; NaN where that cannot be said."""
+
+    low: Tensor
+    high: Tensor
+    level: float
+    method: str | None
+    """`bootstrap` or `jackknife`; None where no interval is given for any pair."""
+    note: str = ""
+    """Why no interval is given."""
+
+
+def check_replicates(replicates: int) -> None:
+    """Refuse a number of replicates that no interval can be made of; 0 asks for none."""
+    if replicates and replicates < FEWEST_REPLICATES:
+        raise StratoscopeError(
+            f"expected at least {FEWEST_REPLICATES} bootstrap replicates for a 95 % interval (or 0 for none),"
+            f" got {replicates}"
+        )
+
+
+def check_memory(n: int, widths: int, *, workers: int, memory: float) -> None:
+    """Refuse replicates that do not fit: each worker holds n rows of all layers, `widths` neurons in all."""
+    need = BYTES * n * widths * workers
+    if need > memory:
+        raise StratoscopeError(
+            f"resamples of {n} rows of all layers are held in memory: {need / 1e9:.1f} GB, but --memory is"
+            f" {memory / 1e9:.1f} GB; give fewer rows with --limit, fewer --workers, or more memory"
+        )
 
 
 def bootstrap(
@@ -27,47 +66,107 @@ def bootstrap(
     setting: Setting,
     level: float = 0.95,
 ) -> dict[str, Interval]:
-    """Percentile intervals over resampled sentences, by the request's name.
+    """Intervals over sentences by the request's name: score ± t · standard error, within the measure's bounds.
 
-    Rows of one sentence are drawn together. A resample repeats rows, which lifts most similarities a little (they act
-    as fewer rows), so its percentiles are taken about its own mean and laid around the score, within its bounds.
+    The standard error is the bootstrap's: the deviation over resamples of as many sentences, drawn with repeats and
+    each with all its rows. For measures whose rows may not repeat it is the jackknife's, sqrt((g-1)/g Σ (θₖ - mean)²)
+    over g groups of sentences left out in turn (Efron & Stein 1981): of a resample 63 % of the rows are distinct, which
+    makes their bootstrap 0 or five times too wide. On simulated layers the half-width is 0.8 to 1.5 times the true one;
+    for measures that whiten it errs on the wide side, 0.9 to 2 times from 5 rows a neuron, up to 3.3 times below.
     """
-    if replicates < 20:
-        raise StratoscopeError(f"expected at least 20 bootstrap replicates for a 95 % interval, got {replicates}")
-    width = sum(rows.chunk(k, 0).shape[1] for k in range(rows.layers))
-    need = 2 * count(rows) * width * 4 * setting.engine.workers
-    if need > setting.memory:
-        raise StratoscopeError(
-            f"resamples of {count(rows)} rows of all layers are held in memory: {need / 1e9:.1f} GB, but --memory is"
-            f" {setting.memory / 1e9:.1f} GB; give fewer rows with --limit, or more memory"
+    check_replicates(replicates)
+    widths = [rows.chunk(k, 0).shape[1] for k in range(rows.layers)]
+    check_memory(count(rows), sum(widths), workers=setting.engine.workers, memory=setting.memory)
+    sentences = len(_bounds(sentence)) - 1
+    groups = min(replicates, sentences)
+    left = min(int(_without(sentence, k, groups, setting.seed).sum()) for k in range(groups))
+    why = {r.name: _why_withheld(r, sentences, left, max(widths)) for r in wanted}
+    found: dict[str, Interval] = {}
+    for method in ("bootstrap", "jackknife"):
+        some = [r for r in wanted if not why[r.name] and r.measure.repeats == (method == "bootstrap")]
+        if not some:
+            continue
+        done = _replicates(rows, sentence, some, method, groups if method == "jackknife" else replicates, setting)
+        for request in some:
+            half = _quantile(level, groups) * _error(torch.stack([part[request.name] for part in done]), method)
+            if method == "bootstrap":
+                half *= math.sqrt(sentences / (sentences - 1))  # a resample's spread is about the sample's own mean
+            score, bounds = values[request.name], request.measure.bounds
+            low, high = ((score + side * half).clamp(*bounds) for side in (-1, 1))
+            found[request.name] = Interval(low, high, level, method)
+    absent = {name: torch.full_like(values[name], math.nan) for name, text in why.items() if text}
+    found |= {name: Interval(nan, nan.clone(), level, None, why[name]) for name, nan in absent.items()}
+    return {r.name: found[r.name] for r in wanted}
+
+
+def _why_withheld(request: Request, sentences: int, left: int, width: int) -> str:
+    """Why no interval can be given, with so many rows left when the largest group of sentences is left out."""
+    if sentences < 2:
+        return f"no interval for {request.name}: all rows are of one sentence"
+    if request.measure.saturates and left <= width + 1:  # the mean takes a row
+        return (
+            f"no interval for {request.name}: with some sentences left out, any two layers score 1"
+            f" ({left} rows for {width} neurons); add rows"
         )
-    names = [r.name for r in wanted]
-    items = [
-        {"rows": rows, "sentence": sentence, "measures": names, "seed": setting.seed, "replicate": b}
-        for b in range(replicates)
-    ]
-    done = run_parts(_replicate, items, "bootstrap", setting, "bootstrap over sentences")
-    tail = 100 * (1 - level) / 2
-    intervals = {}
-    for request in wanted:
-        drawn = torch.stack([part[request.name] for part in done]).numpy()
-        low, high = np.percentile(drawn - drawn.mean(0), [tail, 100 - tail], axis=0)
-        score, bounds = values[request.name], request.measure.bounds
-        low, high = ((score + torch.from_numpy(end)).clamp(*bounds) for end in (low, high))
-        intervals[request.name] = (low, high)
-    return intervals
+    return ""
 
 
-def _replicate(item: Item) -> dict[str, Tensor]:
-    """Scores of one resample of the sentences."""
-    rows, sentence = item["rows"], item["sentence"]
-    starts = torch.cat([torch.tensor([0]), sentence.diff().nonzero().flatten() + 1, torch.tensor([len(sentence)])])
+def _replicates(
+    rows: LayerRows, sentence: Tensor, wanted: Sequence[Request], method: str, number: int, setting: Setting
+) -> list[dict[str, Tensor]]:
+    """Scores of every resample or of every group left out, by the request's name."""
+    same = {"rows": rows, "sentence": sentence, "measures": [r.name for r in wanted], "seed": setting.seed}
+    items = [same | {"replicate": k, "number": number} for k in range(number)]
+    # The memory is not part of an item: it does not change the numbers, so it must not change the names of parts.
+    work = partial(_resampled if method == "bootstrap" else _left_out, setting.memory / setting.engine.workers)
+    return [dict(part) for part in run_parts(work, items, method, setting, f"{method} over sentences")]
+
+
+def _resampled(memory: float, item: Item) -> dict[str, Tensor]:
+    """Scores of as many sentences as there are, drawn with repeats."""
+    bounds = _bounds(item["sentence"])
     generator = np.random.default_rng([item["seed"], item["replicate"]])
-    drawn = generator.integers(len(starts) - 1, size=len(starts) - 1)
-    index = torch.cat([torch.arange(int(starts[s]), int(starts[s + 1])) for s in drawn])
-    resampled = MemoryRows(
-        [gather(rows, k, index) for k in range(rows.layers)], [rows.eps(k) for k in range(rows.layers)]
-    )
+    drawn = np.sort(generator.integers(len(bounds) - 1, size=len(bounds) - 1))
+    return _scores(torch.cat([torch.arange(int(bounds[s]), int(bounds[s + 1])) for s in drawn]), memory, item)
+
+
+def _left_out(memory: float, item: Item) -> dict[str, Tensor]:
+    """Scores without one group of sentences."""
+    kept = _without(item["sentence"], item["replicate"], item["number"], item["seed"])
+    return _scores(kept.nonzero().flatten(), memory, item)
+
+
+def _scores(index: Tensor, memory: float, item: Item) -> dict[str, Tensor]:
+    """Scores of some of the rows, all of which are read once."""
+    rows = item["rows"]
+    held = MemoryRows([gather(rows, k) for k in range(rows.layers)], [rows.eps(k) for k in range(rows.layers)])
     wanted = [parse(name) for name in item["measures"]]
-    scoring = score_layers(resampled, wanted, Setting(seed=item["seed"]))
+    scoring = score_layers(Subset(held, index), wanted, Setting(seed=item["seed"], memory=memory))
     return {name: s.values for name, s in scoring.scored.items()}
+
+
+def _bounds(sentence: Tensor) -> Tensor:
+    """First row of every sentence, and the end of the last."""
+    return torch.cat([torch.tensor([0]), sentence.diff().nonzero().flatten() + 1, torch.tensor([len(sentence)])])
+
+
+def _without(sentence: Tensor, group: int, groups: int, seed: int) -> Tensor:
+    """Which rows stay when a group of sentences, drawn with the seed, is left out."""
+    lengths = _bounds(sentence).diff()
+    of_sentence = torch.from_numpy(np.random.default_rng(seed).permutation(len(lengths))) % groups
+    return torch.repeat_interleave(of_sentence, lengths) != group
+
+
+def _error(scores: Tensor, method: str) -> Tensor:
+    """Standard error from the scores of the replicates (first axis)."""
+    if method == "bootstrap":
+        return scores.std(0)
+    g = len(scores)
+    return ((g - 1) / g * (scores - scores.mean(0)).square().sum(0)).sqrt()
+
+
+def _quantile(level: float, number: int) -> float:
+    """Student's t of so many replicates."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(number - 1, (1 + level) / 2))

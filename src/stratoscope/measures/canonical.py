@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from stratoscope.measures import chance
 from stratoscope.measures.measure import INVERTIBLE, ORTHOGONAL, SCALING, Measure, Scores, best, best_mean
-from stratoscope.measures.pair import Pair, singular_values
+from stratoscope.measures.pair import Pair
 
 
 def _svsim(pair: Pair, top: float) -> Scores:
@@ -31,7 +32,7 @@ def _weighted(vectors: Tensor, unit: Tensor, sd: Tensor, rho: Tensor, top: float
 
 def _cca(pair: Pair, top: float) -> Scores:
     """Mean canonical correlation without truncation; companion R²-CCA = mean ρ² (Kornblith et al. 2019, table 1)."""
-    rho = singular_values(pair.product).clamp(0, 1)
+    rho = pair.full_correlations
     return Scores.symmetric(float(rho.mean()), **{"cca.r2": rho.square().mean()})
 
 
@@ -46,7 +47,7 @@ SVSIM = Measure(
     whitens=True,
     compare=_svsim,
     averages=True,
-    inflates=True,
+    chance=chance.cca,
 )
 
 PWSIM = Measure(
@@ -60,7 +61,7 @@ PWSIM = Measure(
     whitens=True,
     compare=_pwsim,
     averages=True,
-    inflates=True,
+    chance=chance.cca,
 )
 
 CCA = Measure(
@@ -73,6 +74,7 @@ CCA = Measure(
     invariant_y=INVERTIBLE,
     whitens=True,
     compare=_cca,
+    repeats=False,
     saturates=True,
-    inflates=True,
+    chance=chance.cca,
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,9 +27,10 @@ SPAN = 2048
 """Minibatches are drawn from so many neighbouring rows, so that few chunks are read for each."""
 
 
-def _squared_distances(x: Tensor, y: Tensor) -> Tensor:
-    """‖xᵢ - yⱼ‖² from one matrix product; rows must be near the origin, or the difference cancels."""
-    return torch.addmm(x.square().sum(1)[:, None] + y.square().sum(1), x, y.T, alpha=-2).clamp_min_(0)
+def _squared_distances(x: Tensor) -> Tensor:
+    """‖xᵢ - xⱼ‖² from one matrix product; rows must be near the origin, or the difference cancels."""
+    squares = x.square().sum(1)
+    return torch.addmm(squares[:, None] + squares, x, x.T, alpha=-2).clamp_min_(0)
 
 
 def _rbf_plan(rows: LayerRows, seed: int) -> list[Item]:
@@ -38,11 +40,11 @@ def _rbf_plan(rows: LayerRows, seed: int) -> list[Item]:
     some = torch.randperm(n, generator=generator)[:MEDIAN_ROWS].sort().values if n > MEDIAN_ROWS else None
     doubled = []
     for layer in range(rows.layers):
-        x = gather(rows, layer, some).double()
-        x -= x.mean(0)
-        median = _median(_squared_distances(x, x))
+        x = gather(rows, layer, some)
+        x = (x - x.double().mean(0)).to(x.dtype)
+        median = _median(_squared_distances(x))
         # Where most rows repeat, the median distance is rounding and there is no bandwidth: the layer scores 0.
-        rounding = 64 * torch.finfo(torch.float64).eps * float(x.square().sum(1).max())
+        rounding = 64 * torch.finfo(x.dtype).eps * float(x.square().sum(1).max())
         doubled.append(2 * FRACTION**2 * median if median > rounding else 0.0)
     k = len(rows.sizes)
     return [{"a": a, "b": b, "doubled": doubled} for a in range(k) for b in range(a, k)]
@@ -50,54 +52,56 @@ def _rbf_plan(rows: LayerRows, seed: int) -> list[Item]:
 
 def _median(values: Tensor) -> float:
     """Median as numpy defines it: the mean of the two middle values of an even number."""
-    flat = values.flatten()
-    low = flat.kthvalue((flat.numel() + 1) // 2).values
-    high = flat.kthvalue(flat.numel() // 2 + 1).values
-    return float(low + high) / 2
+    middle = (values.numel() - 1) // 2, values.numel() // 2
+    return float(np.partition(values.flatten().numpy(), middle)[list(middle)].mean(dtype=np.float64))
 
 
 def _rbf_work(rows: LayerRows, item: Item) -> Sums:
-    """Sums for one pair of chunks: inner products of all layers' kernels, and each kernel's row sums."""
-    a, b, doubled = item["a"], item["b"], item["doubled"]
-    sizes, n = rows.sizes, count(rows)
-    starts = [sum(sizes[:k]) for k in range(len(sizes))]
-    layers = rows.layers
-    inner = torch.zeros(layers, layers, dtype=torch.float64)
-    sums = torch.zeros(layers, n, dtype=torch.float64)
-    live = [k for k in range(layers) if doubled[k] > 0]
-    shifts = [rows.chunk(k, 0).double().mean(0) for k in range(layers)]
-    xs = {k: _shifted(rows.chunk(k, a), shifts[k]) for k in live}
-    ys = xs if a == b else {k: _shifted(rows.chunk(k, b), shifts[k]) for k in live}
-    for start in range(0, sizes[a], BLOCK):
-        height = min(BLOCK, sizes[a] - start)
-        tile = torch.zeros(layers, height, sizes[b], dtype=next(iter(xs.values())).dtype if xs else torch.float64)
-        for k in live:
-            d = _squared_distances(xs[k][start : start + height], ys[k])
+    """Sums for one pair of chunks: inner products of all layers' kernels, and their row sums chunk by chunk."""
+    a, b = item["a"], item["b"]
+    height, width = rows.sizes[a], rows.sizes[b]
+    one = rows.layers  # after the layers' kernels (zeros without a bandwidth) one of ones, which gives row sums
+    sides = {k: _sides(rows, k, item) for k in range(rows.layers) if item["doubled"][k] > 0}
+    dtype = next((x.dtype for x, _ in sides.values()), torch.float64)
+    tile = torch.zeros(rows.layers + 1, min(BLOCK, height), width, dtype=dtype)
+    tile[one] = 1
+    inner = torch.zeros(rows.layers + 1, rows.layers + 1, dtype=torch.float64)
+    across, down = [], torch.zeros(rows.layers, width, dtype=torch.float64)
+    for start in range(0, height, BLOCK):
+        part = tile[:, : min(BLOCK, height - start)]
+        for k, (x, y) in sides.items():
+            torch.mm(x[start : start + BLOCK], y.T, out=part[k])
             # HSIC does not see a constant added to a kernel; a kernel about 0 keeps its digits in float32 sums.
-            torch.exp(d.div_(-doubled[k]), out=tile[k]).sub_(0.5)
-        inner += _inner(tile) * (1 if a == b else 2)
-        sums[:, starts[a] + start : starts[a] + start + height] += tile.sum(2, dtype=torch.float64)
-        if a != b:
-            sums[:, starts[b] : starts[b] + sizes[b]] += tile.sum(1, dtype=torch.float64)
-    return {"inner": inner, "sums": sums}
+            part[k].exp_().sub_(0.5)
+        products = _products(part)
+        inner += products.sum(0, dtype=torch.float64)
+        across.append(products[:, :one, one].T.double())
+        down += part[:one].sum(1)
+    sums = {f"sums.{a:05d}": torch.cat(across, 1)} | ({f"sums.{b:05d}": down} if a != b else {})
+    return {"inner": inner[:one, :one] * (1 if a == b else 2), **sums}
 
 
-def _shifted(chunk: Tensor, shift: Tensor) -> Tensor:
-    return (chunk.double() - shift).to(chunk.dtype)
+def _sides(rows: LayerRows, layer: int, item: Item) -> tuple[Tensor, Tensor]:
+    """Two chunks of a layer, widened so that the product of two rows is their kernel's exponent, -‖x-y‖²/2σ²."""
+    x, y = rows.chunk(layer, item["a"]), rows.chunk(layer, item["b"])
+    shift, scale = x.mean(0), (2 / item["doubled"][layer]) ** 0.5  # any shift will do, so that squares stay small
+    x, y = ((c - shift).mul_(scale) for c in (x, y))
+    half_x, half_y = (c.square().sum(1, keepdim=True).mul_(-0.5) for c in (x, y))
+    return torch.cat([x, half_x, torch.ones_like(half_x)], 1), torch.cat([y, torch.ones_like(half_y), half_y], 1)
 
 
-def _inner(tile: Tensor) -> Tensor:
-    """Inner products of all layers' tiles, rows of the tile apart so that float32 sums stay short."""
+def _products(tile: Tensor) -> Tensor:
+    """Inner products of all layers' kernels for each row of a tile: sums over one row only stay exact in float32."""
     by_row = tile.transpose(0, 1)  # (rows, layers, columns)
-    return torch.bmm(by_row, by_row.transpose(1, 2)).sum(0, dtype=torch.float64)
+    return torch.bmm(by_row, by_row.mT)
 
 
 def _rbf_finish(sums: Sums) -> Tensor:
-    """Biased HSIC of centred kernels, tr KHLH, normalised (Gretton et al. 2005; Kornblith et al. 2019, eq. 3)."""
-    inner, row = sums["inner"], sums["sums"]
+    """Centre the kernels, all layers at once: HSIC = <K, L> - 2/n Kᵀ1·L1 + ... (Kornblith et al. 2019, eq. 3)."""
+    row = torch.cat([sums[name] for name in sorted(sums) if name.startswith("sums.")], 1)
     n = row.shape[1]
     total = row.sum(1)
-    return _normalise(inner - 2 / n * row @ row.T + torch.outer(total, total) / n**2)
+    return _normalise(sums["inner"] - 2 / n * row @ row.T + torch.outer(total, total) / n**2)
 
 
 def _batch_plan(rows: LayerRows, seed: int) -> list[Item]:
@@ -118,7 +122,7 @@ def _batch_work(rows: LayerRows, item: Item) -> Sums:
     for batch in batches:
         kernels = torch.stack([_without_diagonal(x[batch] - x[batch].mean(0)) for x in layers])
         b = len(batch)
-        inner = _inner(kernels)
+        inner = _products(kernels).sum(0)
         row = kernels.sum(2)
         total = row.sum(1)
         hsic += (inner + torch.outer(total, total) / ((b - 1) * (b - 2)) - 2 / (b - 2) * row @ row.T) / (b * (b - 3))

@@ -76,10 +76,14 @@ class Measure:
     """Whether it inverts a covariance, so that rows must be whitened first."""
     averages: bool = False
     """Whether `@fraction` makes sense: the score is a mean over neurons or correlations."""
+    repeats: bool = True
+    """Whether rows may repeat, as in a resample: False where a whole covariance is inverted and they act as fewer."""
     saturates: bool = False
     """Whether any two layers score the maximum when rows do not outnumber neurons."""
     inflates: bool = False
-    """Whether unrelated layers score far above 0 when rows are few."""
+    """Superseded by `chance`; goes once kernel.py no longer names it."""
+    chance: Callable[[int, int], float] | None = None
+    """What unrelated layers score at most on average, from the number of rows and the widest layer; None for 0."""
     quadratic: bool = False
     """Whether its cost grows with the square of the number of rows."""
     for_few_rows: bool = False

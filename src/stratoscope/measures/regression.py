@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from stratoscope.measures import chance
 from stratoscope.measures.measure import INVERTIBLE, NEURONS, ORTHOGONAL, Measure, Scores, best_mean
 from stratoscope.measures.pair import Pair
 
@@ -39,8 +40,9 @@ MIXEDSIM = Measure(
     whitens=True,
     compare=_mixedsim,
     averages=True,
+    repeats=False,
     saturates=True,
-    inflates=True,
+    chance=chance.mixedsim,
 )
 
 LINREG = Measure(
@@ -53,6 +55,7 @@ LINREG = Measure(
     invariant_y=ORTHOGONAL,
     whitens=True,
     compare=_linreg,
+    repeats=False,
     saturates=True,
-    inflates=True,
+    chance=chance.linreg,
 )

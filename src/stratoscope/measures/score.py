@@ -97,7 +97,7 @@ def _score_pairs(
     prepared = run_parts(_prepare, items, "basis", setting, "preparing layers", beside=_coordinate_files)
     coordinates = _coordinates(prepared, items)
     names = sorted((r.name for r in wanted), key=lambda name: not name.startswith("pwsim"))  # svsim reads pwsim's ρ
-    bases = [{k: v for k, v in t.items() if k != "to" and not k.startswith("rows.")} for t in prepared]
+    bases = [{k: v for k, v in t.items() if not k.startswith("rows.")} for t in prepared]
     tiles = _tiles(rows.layers, _side(rows.layers, width, setting))
     work = [
         {"rows": coordinates, "bases": {k: bases[k] for p in t for k in p}, "pairs": t, "measures": names}
@@ -201,10 +201,10 @@ def _assemble(request: Request, done: Sequence[Tensors], tiles: Sequence[tuple[P
 
 
 def _stack(of: Mapping[Pairing, Tensor], layers: int) -> Tensor:
-    """One array over both layer axes; rows shorter than the widest layer are padded with -1."""
+    """One array over both layer axes; where a row is shorter than the widest layer it holds NaN, or -1 as an index."""
     first = next(iter(of.values()))
     longest = max(v.numel() for v in of.values())
-    out = torch.full((layers, layers, longest), -1, dtype=first.dtype)
+    out = torch.full((layers, layers, longest), math.nan if first.is_floating_point() else -1, dtype=first.dtype)
     for (i, j), value in of.items():
         out[i, j, : value.numel()] = value.flatten()
     return out if first.ndim else out[:, :, 0]

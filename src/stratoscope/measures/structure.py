@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
-from stratoscope.core.result import Comparison, Matrix, Values
+from stratoscope.core.result import Comparison, Matrix, ModelInfo, Values
+from stratoscope.measures.table import chance_level, parse
 
 LEAST = 2
 """Layers a block must have: a single layer has no within-block similarity but its own, which is always 1."""
@@ -29,6 +30,11 @@ class Split:
     def contrast(self) -> float:
         """Within minus between: 0 for no structure, 1 for two perfect blocks."""
         return self.within - self.between
+
+
+def is_control(model: ModelInfo) -> bool:
+    """Whether a model is a random initialisation, there for comparison only."""
+    return getattr(model, "role", None) == "control" or model.fingerprint.startswith("random-init")
 
 
 def best_split(matrix: Matrix) -> Split | None:
@@ -58,20 +64,45 @@ def localization(comparison: Comparison, *, standardise: bool = False) -> dict[s
     """Mean neuronsim minus mean svsim of each layer with all other layers of all models (Wu et al. 2020, §5.1).
 
     High where single neurons, rather than whole layers, have counterparts elsewhere. `standardise` z-scores both
-    series over all layers first, as the code of the published figure does.
+    series over all layers first, as the code of the published figure does. Controls do not count as other layers and
+    have no score.
     """
-    for needed in ("neuronsim", "svsim"):
-        if needed not in comparison:
-            raise StratoscopeError(f"localization needs neuronsim and svsim; '{needed}' is not in this result")
-    single, whole = (_mean_with_others(comparison[m].values) for m in ("neuronsim", "svsim"))
+    single, whole = _localizing(comparison)
     if standardise:
         single, whole = (_standard(s) for s in (single, whole))
     score = single - whole
     rows = comparison["neuronsim"].rows
+    controls = _controls(comparison)
     return {
         model: [_plain(score[k]) for k, layer in enumerate(rows) if layer.model == model]
         for model in comparison["neuronsim"].models
+        if model not in controls
     }
+
+
+def localization_chance(comparison: Comparison, *, standardise: bool = False) -> float:
+    """How far two layers' localization may differ by chance alone: what svsim gives unrelated layers of full rank.
+
+    A layer's share of it depends on how many components hold 99 % of its variance, so layers differ in it.
+    """
+    level = chance_level(parse("svsim").measure, *_size(comparison))
+    if not standardise:
+        return level
+    spread = float(np.nanstd(_localizing(comparison)[1]))
+    return level / spread if spread > 0 else level
+
+
+def _localizing(comparison: Comparison) -> tuple[Values, Values]:
+    """Mean neuronsim and mean svsim of each layer with the other layers; NaN for layers of controls."""
+    for needed in ("neuronsim", "svsim"):
+        if needed not in comparison:
+            raise StratoscopeError(f"localization needs neuronsim and svsim; '{needed}' is not in this result")
+    controls = _controls(comparison)
+    aside = np.array([layer.model in controls for layer in comparison["neuronsim"].rows])
+    single, whole = (comparison[m].values.copy() for m in ("neuronsim", "svsim"))
+    for values in (single, whole):
+        values[aside], values[:, aside] = np.nan, np.nan
+    return _mean_with_others(single), _mean_with_others(whole)
 
 
 def findings(comparison: Comparison, *, standardise: bool = False) -> dict[str, Any]:
@@ -90,6 +121,8 @@ def findings(comparison: Comparison, *, standardise: bool = False) -> dict[str, 
     found: dict[str, Any] = {"blocks": blocks, "drift": {k: v for k, v in drift.items() if v}}
     if {"neuronsim", "svsim"} <= set(comparison):
         found["localization"] = localization(comparison, standardise=standardise)
+        if isinstance(comparison.data.get("rows"), int):
+            found["localization_chance"] = localization_chance(comparison, standardise=standardise)
     return found
 
 
@@ -129,6 +162,15 @@ def rank_neurons(comparison: Comparison, model: str, layer: int, *, by: str = "m
     return [
         Neuron(int(k), float(score[k]), str(matrix.columns[others[where[k]]]), int(match[where[k], k])) for k in order
     ]
+
+
+def _controls(comparison: Comparison) -> set[str]:
+    return {m.name for m in comparison.models if is_control(m)}
+
+
+def _size(comparison: Comparison) -> tuple[int, int]:
+    """Number of rows, and width of the widest model."""
+    return comparison.data["rows"], max(m.width for m in comparison.models)
 
 
 def _mean_with_others(values: Values) -> Values:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
+from stratoscope.measures import chance
 from stratoscope.measures.alignment import CKASIM, CKASIM_DEBIASED, PROCRUSTES
 from stratoscope.measures.canonical import CCA, PWSIM, SVSIM
 from stratoscope.measures.heldout import MIXEDSIM_HELDOUT
-from stratoscope.measures.kernel import CKASIM_MINIBATCH, CKASIM_RBF
+from stratoscope.measures.kernel import CKASIM_MINIBATCH, CKASIM_RBF, MEDIAN_ROWS
 from stratoscope.measures.measure import Measure
 from stratoscope.measures.neuronsim import NEURONSIM
 from stratoscope.measures.regression import LINREG, MIXEDSIM
-from stratoscope.measures.rsa import RSA
+from stratoscope.measures.rsa import ROWS, RSA
 
 MEASURES: tuple[Measure, ...] = (
     NEURONSIM,
@@ -21,7 +23,7 @@ MEASURES: tuple[Measure, ...] = (
     PWSIM,
     CKASIM,
     CKASIM_DEBIASED,
-    CKASIM_RBF,
+    replace(CKASIM_RBF, chance=chance.ckasim_rbf),
     CKASIM_MINIBATCH,
     CCA,
     LINREG,
@@ -33,6 +35,8 @@ MEASURES: tuple[Measure, ...] = (
 ALL = "all"
 QUADRATIC_ROWS = 20_000
 """Beyond so many rows, `all` leaves out measures whose cost grows with their square."""
+WORTH_SAYING = 0.1
+"""Chance level above which the reader is told."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,10 @@ def requests(names: list[str] | tuple[str, ...], *, n: int, width: int) -> tuple
             chosen = [r for r in chosen if r not in left_out]
             notes += [_why_left_out(r.measure, n, width) for r in left_out if not r.measure.for_few_rows]
         wanted |= {r.name: r for r in chosen}
-    notes += [text for r in wanted.values() if (text := caution(r.measure, n, width))]
+    measures = list(dict.fromkeys(r.measure for r in wanted.values()))
+    notes += [text for m in measures if (text := _saturated(m, n, width))]
+    notes += [text] if (text := _chance(wanted.values(), n, width)) else []
+    notes += [text for m in measures if (text := _sampled(m, n))]
     return list(wanted.values()), notes
 
 
@@ -90,15 +97,41 @@ def known_names() -> tuple[str, ...]:
     return tuple(m.name for m in MEASURES)
 
 
+def chance_level(measure: Measure, n: int, width: int) -> float:
+    """What unrelated layers of full rank score on average; those of lower rank score less."""
+    return 0.0 if measure.chance is None else measure.chance(n, width)
+
+
 def caution(measure: Measure, n: int, width: int) -> str | None:
     """What a reader must know of a measure when rows are few."""
-    if measure.saturates and n <= width:
-        few = f"while rows ({n}) do not outnumber neurons ({width})"
-        return f"{measure.name} is 1 for any two layers {few}; add rows, or use mixedsim-heldout"
-    if measure.inflates and n < 2 * width:
-        text = f"{measure.name} of unrelated layers is far above 0 with {n} rows for {width} neurons"
-        exact = " and not unique where correlations repeat" if measure.name == "pwsim" else ""
-        return f"{text}{exact}; ckasim-debiased is not"
+    return _saturated(measure, n, width) or _chance([Request(measure)], n, width)
+
+
+def _saturated(measure: Measure, n: int, width: int) -> str | None:
+    if not measure.saturates or n > width:
+        return None
+    few = f"while rows ({n}) do not outnumber neurons ({width})"
+    return f"{measure.name} is 1 for any two layers {few}; add rows, or use mixedsim-heldout"
+
+
+def _chance(wanted: Iterable[Request], n: int, width: int) -> str | None:
+    """One sentence with the chance level of every measure that has one worth saying."""
+    levels = {r: chance_level(r.measure, n, width) for r in wanted if not _saturated(r.measure, n, width)}
+    said = {r: level for r, level in levels.items() if level > WORTH_SAYING}
+    if not said:
+        return None
+    each = ", ".join(f"{r.name} {'above' if r.top < 1 else 'up to'} {level:.2f}" for r, level in said.items())
+    text = f"unrelated layers score {each} with {n} rows for {width} neurons: only more than that says something"
+    if any(r.measure.name == "pwsim" for r in said) and n < 2 * width:
+        text += "; pwsim is not unique where correlations repeat"
+    return f"{text}; ckasim-debiased is about 0 for them"
+
+
+def _sampled(measure: Measure, n: int) -> str | None:
+    if measure.name == RSA.name and n > ROWS:
+        return f"rsa compares {ROWS} rows drawn with the seed, not all {n}"
+    if measure.name == CKASIM_RBF.name and n > MEDIAN_ROWS:
+        return f"the bandwidth of ckasim-rbf is from {MEDIAN_ROWS} rows drawn with the seed, not all {n}"
     return None
 
 

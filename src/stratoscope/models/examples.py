@@ -122,7 +122,7 @@ def predict(
         for batch in batches(inputs.lengths[rows], budget):
             given = {k: v.to(device) for k, v in inputs.batch(rows[batch]).items() if k != "labels"}
             with torch.inference_mode():
-                logits = module(**given).logits.double().cpu().numpy()
+                logits = module(**given).logits.cpu().double().numpy()
             scores = np.empty((len(rows), logits.shape[1])) if scores is None else scores
             scores[batch] = logits
             advance(len(batch))

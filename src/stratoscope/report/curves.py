@@ -71,7 +71,7 @@ def _axes(figure: Figure, place: tuple[int, int, int], label: str) -> Axes:
     axes: Axes = figure.add_subplot(*place)
     axes.set_xlabel("layer (0 = embeddings)")
     axes.set_ylabel(label)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 3, 4, 6, 10]))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 3, 4, 6, 10]))
     axes.grid(axis="y", color="#e4e4e7", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

@@ -209,7 +209,9 @@ def _across(comparison: Comparison) -> Iterator[str]:
 
 
 def _localization(comparison: Comparison) -> Iterator[str]:
-    scores = localization_series(comparison)
+    models = [m for m in comparison.models if not _is_control(m)]
+    scores = in_order(localization_series(comparison), [m.name for m in models])
+    chance = comparison.findings.get("localization_chance", 0.0)
     for name, series in scores.items():
         if len(series.known) < 3:
             continue
@@ -220,9 +222,9 @@ def _localization(comparison: Comparison) -> Iterator[str]:
             f"Localization of {printable(name)} {way} with depth: {series.values[first]:.2f} at layer "
             f"{series.layers[first]}, {series.values[last]:.2f} at layer {series.layers[last]}; in {up:.0%} of all "
             f"pairs of layers the deeper is the more localized. 'Higher layers are more localized' (Wu et al. 2020, "
-            f"section 5.1) {_holds(up >= MOSTLY)} here."
+            f"section 5.1) {_judged(up >= MOSTLY, float(np.ptp(series.values[series.known])), chance)}."
         )
-    for base, other in combinations([m for m in comparison.models if m.name in scores], 2):
+    for base, other in combinations([m for m in models if m.name in scores], 2):
         a, b = halves(scores[base.name]), halves(scores[other.name])
         if a is not None and b is not None and _could_be_tuned(base, other):
             one, two = printable(base.name), printable(other.name)
@@ -230,8 +232,22 @@ def _localization(comparison: Comparison) -> Iterator[str]:
             yield (
                 f"In the upper half (layers {a.upper}) {two} is {how} localized than {one}: mean {b.high:.2f} against "
                 f"{a.high:.2f}. If {two} was fine-tuned from {one}, 'less localized at the top' (Wu et al. 2020, "
-                f"section 6) {_holds(a.high - b.high > CLEAR)} here."
+                f"section 6) {_judged(a.high - b.high > CLEAR, abs(a.high - b.high), chance)}."
             )
+
+
+def _judged(yes: bool, difference: float, chance: float) -> str:
+    """A verdict on a difference of localization, or that there is none: layers of other rank differ as much by chance.
+
+    Localization is neuronsim minus svsim, and with few rows svsim is the higher by chance the more components a layer
+    has, up to the chance level.
+    """
+    if difference > chance:
+        return f"{_holds(yes)} here"
+    return (
+        f"cannot be judged here: the difference of {difference:.2f} is within svsim's chance level with so few rows "
+        f"(up to {chance:.2f})"
+    )
 
 
 def _same_shape(first: ModelInfo, second: ModelInfo) -> bool:
@@ -239,7 +255,7 @@ def _same_shape(first: ModelInfo, second: ModelInfo) -> bool:
 
 
 def _is_control(model: ModelInfo) -> bool:
-    return model.fingerprint.startswith("random-init")
+    return getattr(model, "role", None) == "control" or model.fingerprint.startswith("random-init")
 
 
 def _could_be_tuned(first: ModelInfo, second: ModelInfo) -> bool:

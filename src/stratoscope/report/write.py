@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -9,20 +10,24 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from stratoscope.core.result import Comparison
-from stratoscope.core.runfolder import atomic, write_text
+from stratoscope.core.runfolder import FIGURES, atomic, canonical_json, file_sha256, write_text
 from stratoscope.report.curves import drift, localization
 from stratoscope.report.heatmap import heatmap
 from stratoscope.report.page import page
 from stratoscope.report.render import FORMATS, render
 
-FIGURES = "figures"
 PAGE = "report.html"
+WRITTEN = ".written.json"
+"""In the folder of figures: checksums of those written here, so that only they are ever removed."""
 
 
 def write_report(
     folder: str | Path, comparison: Comparison, *, descriptions: Mapping[str, str] | None = None
 ) -> list[Path]:
-    """Write `figures/*.png|svg|pdf` and `report.html`, and return their paths; the page comes last."""
+    """Write `figures/*.png|svg|pdf` and `report.html`, and return their paths; the page comes last.
+
+    Figures of a former report that this one does not have are removed; what a user put there or changed stays.
+    """
     folder = Path(folder)
     written = []
     for name, figure in _figures(comparison):
@@ -31,6 +36,7 @@ def write_report(
             with atomic(path) as f:
                 f.write(render(figure, kind))
             written.append(path)
+    remove_stale(folder / FIGURES, written)
     write_text(folder / PAGE, page(comparison, descriptions=descriptions))
     return [*written, folder / PAGE]
 
@@ -56,3 +62,22 @@ def _figures(comparison: Comparison) -> Iterator[tuple[str, Figure]]:
         yield "localization", localization(comparison)
     if any(comparison.findings.get("drift", {}).values()):
         yield "drift", drift(comparison)
+
+
+def remove_stale(figures: Path, written: list[Path]) -> None:
+    """Remove what an earlier report wrote, unchanged since, and is not written now; then note what is."""
+    now = {path.name: file_sha256(path) for path in written}
+    for name, sha256 in _written(figures).items():
+        path = figures / Path(name).name
+        if name not in now and path.is_file() and file_sha256(path) == sha256:
+            path.unlink()
+    write_text(figures / WRITTEN, canonical_json(now))
+
+
+def _written(figures: Path) -> dict[str, str]:
+    """Names and checksums of an earlier report's figures; none where the note is missing or damaged."""
+    try:
+        plain = json.loads((figures / WRITTEN).read_text(encoding="utf-8"))
+        return {str(name): str(sha256) for name, sha256 in plain.items()}
+    except (OSError, ValueError, AttributeError):
+        return {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from stratoscope.statistics.layer import LayerBasis
@@ -27,11 +28,16 @@ class CrossMoments:
     def update(self, rows: Mapping[int, Tensor], bases: Mapping[int, LayerBasis]) -> None:
         """Add one chunk of each layer's coordinates."""
         squared = {k: bases[k].squared_norms(w) for k, w in rows.items()}
+        widest = max(w.shape[1] for w in rows.values())
+        space = next(iter(rows.values())).new_empty(widest * widest)  # one product's, used again: new pages are slow
         for i, j in self.pairs:
-            product = (rows[i].T @ rows[j]).double()
-            norm = float(squared[i] @ squared[j])
-            self.products[i, j] = self.products[i, j].add_(product) if (i, j) in self.products else product
-            self.norms[i, j] = self.norms.get((i, j), 0.0) + norm
+            shape = rows[i].shape[1], rows[j].shape[1]
+            product = torch.mm(rows[i].T, rows[j], out=space[: shape[0] * shape[1]].view(shape))
+            if (i, j) in self.products:
+                self.products[i, j] += product
+            else:
+                self.products[i, j] = product.to(torch.float64, copy=True)
+            self.norms[i, j] = self.norms.get((i, j), 0.0) + float(squared[i] @ squared[j])
         self.count += len(next(iter(rows.values())))
 
     def __add__(self, other: CrossMoments) -> CrossMoments:

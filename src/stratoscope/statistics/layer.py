@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -43,9 +44,8 @@ class LayerMoments:
     @classmethod
     def of(cls, chunk: Tensor, *, full: bool = True, shift: Tensor | None = None) -> LayerMoments:
         """Moments of one chunk of rows: the whole scatter matrix, or only its diagonal."""
-        c = chunk.to(torch.float64, copy=True)
-        shift = c.mean(0) if shift is None else shift
-        c -= shift
+        shift = chunk.double().mean(0) if shift is None else shift
+        c = chunk - shift
         return cls(len(c), shift, c.sum(0), gram(c.T) if full else c.square().sum(0))
 
     def __add__(self, other: LayerMoments) -> LayerMoments:
@@ -82,15 +82,16 @@ class LayerMoments:
         return (squares / self.count - (self.total / self.count).square()).clamp_min(0)
 
 
-def upper_gram(a: Tensor) -> npt.NDArray[np.float64]:
-    """a aᵀ in float64 at half the cost of a general product; zeros below the diagonal."""
+def upper_gram(a: Tensor) -> npt.NDArray[Any]:
+    """a aᵀ at half the cost of a general product; zeros below the diagonal."""
+    product = scipy.linalg.blas.dsyrk if a.dtype == torch.float64 else scipy.linalg.blas.ssyrk
     if not a.numel():  # a constant layer has no direction; BLAS complains on stdout
         return np.zeros((len(a), len(a)))
     # BLAS reads columns: whichever of a and aᵀ is contiguous goes in without a copy.
     if a.T.is_contiguous():
-        upper = scipy.linalg.blas.dsyrk(1.0, a.T.numpy().T)
+        upper: npt.NDArray[Any] = product(1.0, a.T.numpy().T)
     else:
-        upper = scipy.linalg.blas.dsyrk(1.0, a.contiguous().numpy().T, trans=1)
+        upper = product(1.0, a.contiguous().numpy().T, trans=1)
     return upper
 
 
@@ -160,16 +161,16 @@ class LayerBasis:
         return min(reached, self.rank)
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """Plain named tensors, for a file or another process."""
+        """Plain named tensors, for a file or another process: all that comparing needs once rows are transformed."""
         scalars = torch.tensor([self.n, self.spread, self.norms, self.condition], dtype=torch.float64)
         named = {"mean": self.mean, "sd": self.sd, "variance": self.variance, "scalars": scalars}
-        return named | {k: v for k, v in {"to": self.to, "unit": self.unit}.items() if v is not None}
+        return named if self.unit is None else named | {"unit": self.unit}
 
     @classmethod
     def from_tensors(cls, t: Mapping[str, Tensor]) -> LayerBasis:
-        """Inverse of `to_tensors`."""
+        """Inverse of `to_tensors`, without the map that transforms further rows."""
         n, spread, norms, condition = t["scalars"].tolist()
-        return cls(int(n), t["mean"], t["sd"], spread, norms, t["variance"], condition, t.get("to"), t.get("unit"))
+        return cls(int(n), t["mean"], t["sd"], spread, norms, t["variance"], condition, unit=t.get("unit"))
 
     def transform(self, chunk: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         """Rows in this basis, in the rows' own precision unless told; the mean is taken off in float64."""
@@ -195,7 +196,14 @@ def layer_moments(rows: LayerRows, layer: int, *, full: bool = True) -> LayerMom
 
 def standardise(chunk: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
     """Rows about their mean in units of each neuron's deviation, in float64; a constant neuron is 0."""
-    return (chunk.double() - mean).mul_(torch.where(sd > 0, 1 / sd, 0.0))
+    return (chunk - mean).mul_(torch.where(sd > 0, 1 / sd, 0.0))
+
+
+def _fourth_powers(chunk: Tensor, mean: Tensor, sd: Tensor) -> float:
+    """Sum over rows of ‖x - mean‖⁴, constant neurons left out."""
+    c = chunk - mean
+    c[:, sd == 0] = 0
+    return float(torch.linalg.vector_norm(c, dim=1).pow(4).sum())
 
 
 def deviations(moments: LayerMoments, eps: float) -> tuple[Tensor, Tensor]:
@@ -216,7 +224,7 @@ def fit_basis(rows: LayerRows, layer: int, *, whiten: bool, dtype: torch.dtype |
     dual = count(rows) <= first.shape[1]
     moments = layer_moments(rows, layer, full=not dual)
     mean, (sd, rounding) = moments.mean, deviations(moments, rows.eps(layer))
-    norms = sum(float((standardise(c, mean, sd) * sd).square().sum(1).square().sum()) for c in chunks(rows, layer))
+    norms = sum(_fourth_powers(c, mean, sd) for c in chunks(rows, layer))
     variance = sd.square()
     inverse = torch.where(sd > 0, 1 / sd, 0.0)
     if not whiten:

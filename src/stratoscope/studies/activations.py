@@ -12,12 +12,13 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from stratoscope.core.codekey import code_key
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Progress
 from stratoscope.core.runfolder import RunFolder, digest
 from stratoscope.data.corpus import Corpus
 from stratoscope.models.extraction import extract
-from stratoscope.models.loading import LoadedModel, ModelSpec, Survey, load
+from stratoscope.models.loading import LoadedModel, ModelSpec, Survey, choose_device, load
 from stratoscope.models.rows import Rows
 from stratoscope.statistics.rows import CHUNK
 
@@ -70,8 +71,15 @@ def keep_activations(
     bounds = chunk_starts(reading.rows.sentence)
     chunks = max(1, int(SHARD_BYTES / (len(layers) * survey.width * 4 * CHUNK)))
     shards = [bounds[k : k + chunks + 1] for k in range(0, len(bounds) - 1, chunks)]
-    made_from = [survey.fingerprint, survey.dtype, reading.rows.fingerprint, reading.subword, list(layers)]
-    names = [f"activations-{digest([*made_from, shard])}.safetensors" for shard in shards]
+    made_from = [
+        survey.fingerprint,
+        survey.dtype,
+        str(choose_device(spec.device)),
+        reading.rows.fingerprint,
+        reading.subword,
+        list(layers),
+    ]
+    names = [f"{_prefix()}{digest([*made_from, shard])}.safetensors" for shard in shards]
     missing = [k for k, name in enumerate(names) if not folder.has(name)]
     if missing:
         model = load(spec, seen=survey)
@@ -87,6 +95,15 @@ def keep_activations(
         ]
         for layer in layers
     ]
+
+
+def made_by_this_code(part: str) -> bool:
+    """Whether a part holds activations that a later run can use; those of other code are of no use to anyone."""
+    return part.startswith(_prefix())
+
+
+def _prefix() -> str:
+    return f"activations-{code_key()[:16]}-"
 
 
 def _shard(

@@ -1,0 +1,80 @@
+"""A study of fine-tuning: where its parts lie in one folder, and the parts read back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stratoscope.core.depth import DEPTH, Depth
+from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.result import Comparison, ModelInfo
+from stratoscope.core.runfolder import canonical_json, write_text
+
+STUDY = "study.json"
+KIND, FORMAT = "study", 1
+CUT = "cut.json"
+"""Beside a cut checkpoint: what was cut and what that cost."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """A base model, what was tuned from it, and everything that was measured."""
+
+    comparisons: Mapping[str, Comparison]
+    """By unit: the base, the tuned models and the control; each in a run folder of the unit's name."""
+    base: str
+    tuned: tuple[str, ...]
+    """At least one; the first is FT, and with the second FT[1] and FT[2]."""
+    control: str | None = None
+    """The base's architecture with fresh weights."""
+    depth: Depth | None = None
+    """In the run folder `depth`."""
+    cut: Mapping[str, Any] | None = None
+    """In the checkpoint folder `cut`: blocks kept, metric and parameters before and after; or why nothing was cut."""
+
+    def __post_init__(self) -> None:
+        if not self.tuned:
+            raise StratoscopeError("expected at least one fine-tuned model, got none; name it after the base model")
+
+    @property
+    def models(self) -> list[ModelInfo]:
+        """Every model of the comparisons, once."""
+        return list(dict.fromkeys(m for c in self.comparisons.values() for m in c.models))
+
+    def save(self, folder: str | Path) -> None:
+        """Write the index; the parts are in their own folders already."""
+        plain = {
+            "kind": KIND,
+            "format": FORMAT,
+            "units": list(self.comparisons),
+            "base": self.base,
+            "tuned": list(self.tuned),
+            "control": self.control,
+        }
+        write_text(Path(folder) / STUDY, canonical_json(plain) + "\n")
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Study:
+        """Read a study and its parts; depth and cut are there if their folders are."""
+        folder = Path(folder)
+        path = folder / STUDY
+        if not path.is_file():
+            raise StratoscopeError(
+                f"no {STUDY} in {folder}; run 'stratoscope study finetuned ... --out {folder}' first"
+            )
+        try:
+            plain = json.loads(path.read_text(encoding="utf-8"))
+            if (plain["kind"], plain["format"]) != (KIND, FORMAT):
+                raise ValueError(f"kind '{plain['kind']}' of format {plain['format']}")
+            units, tuned = [str(u) for u in plain["units"]], tuple(str(t) for t in plain["tuned"])
+            base, control = plain["base"], plain["control"]
+            cut = folder / "cut" / CUT
+            found = json.loads(cut.read_text(encoding="utf-8")) if cut.is_file() else None
+        except (KeyError, TypeError, ValueError) as e:
+            raise StratoscopeError(f"{path} is damaged ({e}); run the same command again to mend it") from e
+        depth = Depth.load(folder / "depth") if (folder / "depth" / DEPTH).is_file() else None
+        comparisons = {unit: Comparison.load(folder / unit) for unit in units}
+        return cls(comparisons, base, tuned, control, depth, found)

@@ -1,0 +1,191 @@
+"""What a study of fine-tuning shows, in words with numbers, and which published findings do not hold in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from stratoscope.core.depth import Point
+from stratoscope.core.result import Comparison, Matrix
+from stratoscope.report.axes import constant_layers, printable
+from stratoscope.report.depthwords import depth_sentences, shown
+from stratoscope.report.series import Series, halves, layers_of, mean, split_blocks
+from stratoscope.report.studyparts import DEBIASED, StudyParts, drift, largest_difference, matrices
+
+CLEAR = 0.02
+"""A difference of two similarities below this is called no clear difference."""
+
+
+def study_sentences(parts: StudyParts) -> list[str]:
+    """Everything worth saying of a study, the warnings of its parts included."""
+    said = [s for _, group in study_groups(parts) for s in group]
+    warned = [w for c in parts.comparisons.values() for w in c.warnings]
+    warned += [w for w in (parts.depth.warnings if parts.depth else ()) if f"Warning: {printable(w)}" not in said]
+    return [*said, *(f"Warning: {printable(w)}" for w in dict.fromkeys(warned))]
+
+
+def study_groups(parts: StudyParts) -> list[tuple[str, list[str]]]:
+    """The sentences under their headings: one a unit, then depth, then the cut."""
+    groups = [
+        (f"Layers before and after, {printable(unit)} rows", list(_unit(parts, comparison)))
+        for unit, comparison in parts.comparisons.items()
+    ]
+    if parts.depth is not None:
+        groups.append(("Depth", depth_sentences(parts.depth)))
+    if parts.cut is not None:
+        groups.append(("Cut", [cut_sentence(parts.cut)]))
+    return groups
+
+
+def _unit(parts: StudyParts, comparison: Comparison) -> Iterator[str]:
+    first = matrices(comparison)[0]
+    yield from _rows(parts, comparison)
+    gone = sorted({layer.index for layer in constant_layers(first)})
+    if gone:
+        yield (
+            f"Constant on these rows: layer{'s' if len(gone) > 1 else ''} {', '.join(map(str, gone))}. The same vector "
+            "for every row has no similarity to anything, so it is shown as absent, not as a number."
+        )
+    for name in parts.tuned:
+        yield from _drift(parts, comparison, name)
+    yield from _blocks(parts, comparison, first)
+    yield from _top_unlike_base(parts, first)
+    yield from _restarts(parts, first)
+
+
+def _rows(parts: StudyParts, comparison: Comparison) -> Iterator[str]:
+    """On few rows biased CKA is too high for all pairs; the gap to the debiased one shows by how much."""
+    rows, width = comparison.data.get("rows"), max((m.width for m in comparison.models), default=0)
+    scope = f"{rows:,} rows for layers of {width:,} neurons" if isinstance(rows, int) else "An unknown number of rows"
+    gap = largest_difference(parts, comparison)
+    if gap is None:
+        yield f"{scope}; only one of biased and debiased CKA was computed, so the bias cannot be seen."
+        return
+    cell = f"{printable(str(gap.row))} and {printable(str(gap.column))}, {gap.biased:.2f} and {gap.debiased:.2f}"
+    if gap.size > CLEAR:
+        yield (
+            f"{scope}: biased and debiased CKA differ by up to {gap.size:.2f} ({cell}). On so few rows the biased one "
+            "is too high for layers that have little in common: trust the debiased one. The sentences below give the "
+            "biased one, as published, unless they say otherwise."
+        )
+    else:
+        yield f"{scope}: biased and debiased CKA differ by at most {gap.size:.3f} ({cell}), so the rows suffice."
+
+
+def _drift(parts: StudyParts, comparison: Comparison, name: str) -> Iterator[str]:
+    first, *rest = matrices(comparison)
+    series, one, two = drift(first, parts.base, name), printable(name), printable(parts.base)
+    if series is None or not series.known:
+        yield f"{one} and {two} do not have the same layers, so there is no drift by layer."
+        return
+    most, least = int(np.nanargmax(series.values)), int(np.nanargmin(series.values))
+    other = drift(rest[0], parts.base, name) if rest else None
+    also = f"; debiased {other.values[most]:.2f}" if other is not None else ""
+    yield (
+        f"{one} moved furthest from {two} at layer {series.layers[most]} (1 − CKA {_at(series, most)}{also}) and least "
+        f"at layer {series.layers[least]} ({_at(series, least)})."
+    )
+    split = halves(series)
+    if split is None:
+        return
+    gap = split.high - split.low
+    against = ""
+    if other is not None and (found := halves(other)) is not None and (found.high - found.low > CLEAR) != (gap > CLEAR):
+        against = f", and debiased CKA disagrees ({found.low:.2f} and {found.high:.2f})"
+    yield (
+        f"Mean drift of {one}: {split.low:.2f} over layers {split.lower}, {split.high:.2f} over layers {split.upper}. "
+        f"'Top layers change more than bottom ones' (Wu et al. 2020, section 6) {_holds(gap > CLEAR)} here{against}."
+    )
+
+
+def _blocks(parts: StudyParts, comparison: Comparison, matrix: Matrix) -> Iterator[str]:
+    """phang2021 section 3: fine-tuned models show two blocks of similar layers."""
+    found = comparison.findings.get("blocks", {}).get(matrix.measure, {})
+    debiased = comparison.findings.get("blocks", {}).get(DEBIASED, {})
+    if parts.base not in found:
+        return
+    own, base = found[parts.base]["contrast"], printable(parts.base)
+    for name in parts.tuned:
+        if name not in found:
+            continue
+        has = found[name]["contrast"]
+        also = (
+            f" (debiased {debiased[name]['contrast']:.2f})" if name in debiased and matrix.measure != DEBIASED else ""
+        )
+        yield (
+            f"{printable(name)} splits best into two blocks at layer {found[name]['start']}, with a contrast of "
+            f"{has:.2f}{also}; the untuned {base}'s own is {own:.2f}, its second block from layer "
+            f"{found[parts.base]['start']}. 'Two blocks after fine-tuning' (Phang et al. 2021, section 3) "
+            f"{_holds(has - own > CLEAR)} here."
+        )
+    if parts.control in found:
+        floor = found[parts.control]["contrast"]
+        level = [printable(n) for n in parts.tuned if n in found and found[n]["contrast"] - floor <= CLEAR]
+        verdict = (
+            f"the split of {' and '.join(level)} is not clearer than that, so it is no evidence of anything learnt"
+            if level
+            else "the tuned models' are clearer"
+        )
+        yield f"The random initialisation {printable(str(parts.control))} has a contrast of {floor:.2f}: {verdict}."
+
+
+def _top_unlike_base(parts: StudyParts, matrix: Matrix) -> Iterator[str]:
+    """phang2021 Fig. 5: the tuned model's top layers resemble no layer of the base."""
+    block = matrix.between(parts.tuned[0], parts.base)
+    last = block.values[-1]
+    if np.isnan(last).all():
+        return
+    best = int(np.nanargmax(last))
+    interval = (
+        "" if block.low is None or block.high is None else f" [{block.low[-1, best]:.2f}, {block.high[-1, best]:.2f}]"
+    )
+    yield (
+        f"The top layer of {printable(parts.tuned[0])} is closest to layer {block.columns[best].index} of "
+        f"{printable(parts.base)}: CKA {last[best]:.2f}{interval}. 'The top layers resemble no layer of the untuned "
+        f"model' (Phang et al. 2021, Fig. 5; below 0.5) {_holds(bool(last[best] < 0.5))} here."
+    )
+
+
+def _restarts(parts: StudyParts, matrix: Matrix) -> Iterator[str]:
+    """phang2021 Fig. 6: two restarts agree at the top."""
+    if len(parts.tuned) < 2:
+        return
+    one, two = parts.tuned[:2]
+    (_, rows), (_, columns) = (split_blocks(layers_of(matrix, name)) for name in (one, two))
+    (_, base) = split_blocks(layers_of(matrix, parts.base))
+    each_other = mean(matrix.between(one, two).values[np.ix_(rows, columns)])
+    with_base = mean(matrix.between(one, parts.base).values[np.ix_(rows, base)])
+    if each_other is None or with_base is None:
+        return
+    yield (
+        f"In the upper half {printable(one)} and {printable(two)} have a mean CKA of {each_other:.2f} with each other, "
+        f"{printable(one)} and the untuned {printable(parts.base)} {with_base:.2f}. 'Two restarts reach similar top "
+        f"layers' (Phang et al. 2021, Fig. 6) {_holds(each_other - with_base > CLEAR)} here."
+    )
+
+
+def cut_sentence(cut: Mapping[str, Any]) -> str:
+    """What was cut and what it cost, or why nothing was."""
+    if cut.get("refused"):
+        return f"Nothing was cut: {printable(str(cut['refused'])).rstrip('.')}."
+    before, after = (Point(**cut[f"metric_{when}"]) for when in ("before", "after"))
+    change = (after.value - before.value) * 100
+    small, large = cut["parameters_after"], cut["parameters_before"]
+    return (
+        f"The cut model keeps {cut['blocks_kept']} of {cut['blocks_total']} blocks: metric {shown(before)} before, "
+        f"{shown(after)} after ({change:+.1f} points; the interval after does not exclude a loss of "
+        f"{max(0.0, before.value - after.low) * 100:.1f}); {large / 1e6:.1f} M parameters become {small / 1e6:.1f} M "
+        f"({small / large - 1:+.0%}), and it takes {cut['latency_ratio']:.2f} of the time."
+    )
+
+
+def _at(series: Series, k: int) -> str:
+    if series.low is None or series.high is None:
+        return f"{series.values[k]:.2f}"
+    return f"{series.values[k]:.2f} [{series.low[k]:.2f}, {series.high[k]:.2f}]"
+
+
+def _holds(yes: bool) -> str:
+    return "holds" if yes else "does NOT hold"

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from study_cases import make_comparison, make_study
+
+from stratoscope.report.render import FORMATS, render
+from stratoscope.report.studyparts import panels
+from stratoscope.report.studyplots import drift_figure, panel_figure
+
+
+def words(figure):
+    return " ".join(t.get_text() for t in figure.texts).replace("\n", " ")
+
+
+def test_every_panel_of_both_measures_on_one_scale():
+    parts = make_study()
+    figure = panel_figure(parts, "cls")
+    *squares, bar = figure.axes
+    assert len(squares) == 10
+    assert len({id(axes.images[0].norm) for axes in squares}) == 1
+    assert (squares[0].images[0].norm.vmin, squares[0].images[0].norm.vmax) == (0.0, 1.0)
+    wanted = [p for m in parts.comparisons["cls"].matrices for p in panels(parts, m)]
+    for axes, panel in zip(squares, wanted, strict=True):
+        (image,) = axes.images
+        assert image.origin == "lower", "layer 0 at the lower left"
+        np.testing.assert_array_equal(np.ma.filled(image.get_array(), np.nan), panel.matrix.values)
+        assert axes.get_title(loc="left") == panel.title
+        assert axes.get_xlabel() == panel.matrix.columns[0].model
+        assert axes.get_ylabel() == panel.matrix.rows[0].model
+        assert [t.get_text() for t in axes.get_xticklabels()] == ["0", "2", "4", "6", "8", "10", "12"]
+    assert bar.get_label() == "scale"
+
+
+def test_squares_are_equal_and_square_and_do_not_overlap():
+    *squares, _ = panel_figure(make_study(), "cls").axes
+    figure = squares[0].figure
+    inches = [axes.get_position().bounds for axes in squares]
+    width, height = figure.get_size_inches()
+    sides = {(round(w * width, 6), round(h * height, 6)) for _, _, w, h in inches}
+    assert sides == {(1.75, 1.75)}
+    render(figure, "png")
+    boxes = [axes.get_tightbbox() for axes in figure.axes]
+    for k, one in enumerate(boxes):
+        assert not [other for other in boxes[k + 1 :] if one.overlaps(other)]
+
+
+def test_constant_layer_is_marked_only_where_it_is():
+    parts = make_study()
+    cls, mean = panel_figure(parts, "cls"), panel_figure(parts, "mean")
+    assert [t.get_text() for t in cls.axes[0].texts] == ["constant"]
+    assert cls.axes[0].patch.get_hatch()
+    assert "layer 0 is constant on these rows" in words(cls)
+    assert not mean.axes[0].texts
+    assert "constant on these rows" not in words(mean)
+
+
+def test_negative_debiased_values_widen_the_one_scale():
+    parts = make_study(bias=0.0, sharp=4.0)
+    low = min(np.nanmin(m.values) for m in parts.comparisons["cls"].matrices)
+    norms = {(a.images[0].norm.vmin, a.images[0].norm.vmax) for a in panel_figure(parts, "cls").axes[:-1]}
+    assert len(norms) == 1
+    ((vmin, _),) = norms
+    assert vmin <= low < 0
+
+
+def test_drift_has_bands_integer_ticks_and_one_scale():
+    parts = make_study()
+    figure = drift_figure(parts, "cls")
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["ckasim", "ckasim-debiased"]
+    assert len({axes.get_ylim() for axes in figure.axes}) == 1
+    block = parts.comparisons["cls"]["ckasim"].between("ft-2", "base")
+    drawn = figure.axes[0].lines[1].get_ydata()
+    assert np.isnan(drawn[0])
+    np.testing.assert_allclose(drawn[1:], 1 - np.diag(block.values)[1:])
+    edge = np.concatenate([p.vertices for p in figure.axes[0].collections[1].get_paths()])
+    at_9 = edge[edge[:, 0] == 9][:, 1]
+    assert (at_9.min(), at_9.max()) == (pytest.approx(1 - block.high[9, 9]), pytest.approx(1 - block.low[9, 9]))
+    assert all(float(t).is_integer() for t in figure.axes[0].get_xticks())
+    assert [t.get_text().strip() for t in figure.legends[0].get_texts()] == ["ft-1", "ft-2"]
+
+
+def test_no_drift_without_common_layers():
+    parts = make_study()
+    one = make_comparison(("base", "ft-1"))
+    matrix = one["ckasim"]
+    keep = [k for k, r in enumerate(matrix.rows) if r.model == "base" or r.index < 5]
+    cut = dataclasses.replace(
+        matrix,
+        rows=tuple(matrix.rows[k] for k in keep),
+        columns=tuple(matrix.rows[k] for k in keep),
+        values=matrix.values[np.ix_(keep, keep)],
+        low=None,
+        high=None,
+    )
+    units = {"cls": dataclasses.replace(one, matrices=(cut,))}
+    parts = dataclasses.replace(parts, comparisons=units, tuned=("ft-1",), control=None)
+    assert drift_figure(parts, "cls") is None
+    assert render(panel_figure(parts, "cls"), "svg")
+
+
+@pytest.mark.parametrize("layers", [5, 25])
+def test_any_depth_and_hostile_names_render(layers):
+    parts = make_study(("$x^", "_hidden", "y" * 80, "</svg>"), layers=layers)
+    for figure in (panel_figure(parts, "mean"), drift_figure(parts, "mean")):
+        assert all(render(figure, kind) for kind in FORMATS)

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from study_cases import CUT, make_comparison, make_study
+
+from stratoscope.report.studyparts import largest_difference
+from stratoscope.report.studywords import cut_sentence, study_groups, study_sentences
+
+
+def only(sentences, words):
+    (found,) = [s for s in sentences if words in s]
+    return found
+
+
+def about(parts, unit="cls"):
+    return dict(study_groups(parts))[f"Layers before and after, {unit} rows"]
+
+
+def test_few_rows_say_how_far_biased_and_debiased_are_apart():
+    parts = make_study()
+    gap = largest_difference(parts, parts.comparisons["cls"])
+    said = only(about(parts), "biased and debiased CKA differ")
+    assert f"300 rows for layers of 384 neurons: biased and debiased CKA differ by up to {gap.size:.2f} (" in said
+    assert f"{gap.row} and {gap.column}, {gap.biased:.2f} and {gap.debiased:.2f}" in said
+    assert "trust the debiased one" in said
+    enough = only(about(make_study(rows=5000, bias=0.004)), "biased and debiased CKA differ")
+    assert enough.startswith("5,000 rows")
+    assert "at most 0.00" in enough
+    assert enough.endswith("so the rows suffice.")
+
+
+def test_drift_names_layer_value_interval_and_debiased():
+    parts = make_study()
+    matrix, debiased = parts.comparisons["cls"].matrices
+    block = matrix.between("ft-1", "base")
+    said = only(about(parts), "ft-1 moved furthest")
+    low, high = 1 - block.high[12, 12], 1 - block.low[12, 12]
+    other = 1 - debiased.at(("ft-1", 12), ("base", 12))
+    want = f"at layer 12 (1 − CKA {1 - block.values[12, 12]:.2f} [{low:.2f}, {high:.2f}]; debiased {other:.2f})"
+    assert want in said
+    assert only(about(parts), "Mean drift of ft-1").endswith("(Wu et al. 2020, section 6) holds here.")
+    still = make_study(sharp=0.0)
+    assert "does NOT hold here" in only(about(still), "Mean drift of ft-1")
+
+
+def test_blocks_stand_beside_the_untuned_models_own_and_the_controls():
+    parts = make_study()
+    found = parts.comparisons["cls"].findings["blocks"]
+    tuned, own = found["ckasim"]["ft-1"], found["ckasim"]["base"]
+    said = only(about(parts), "ft-1 splits best into two blocks")
+    assert f"at layer {tuned['start']}, with a contrast of {tuned['contrast']:.2f}" in said
+    assert f"(debiased {found['ckasim-debiased']['ft-1']['contrast']:.2f})" in said
+    assert f"own is {own['contrast']:.2f}, its second block from layer {own['start']}" in said
+    assert said.endswith("holds here.")
+    assert "the tuned models' are clearer" in only(about(parts), "random initialisation")
+    still = about(make_study(sharp=0.0))
+    assert only(still, "ft-1 splits best").endswith("does NOT hold here.")
+    assert "the split of ft-1 is not clearer than that" in only(still, "random initialisation")
+
+
+def test_top_layers_and_restarts():
+    parts = make_study()
+    assert only(about(parts), "The top layer of ft-1 is closest to layer 12 of base").endswith("holds here.")
+    assert only(about(parts), "have a mean CKA of").endswith("holds here.")
+    still = make_study(sharp=0.0)
+    assert only(about(still), "The top layer of ft-1").endswith("does NOT hold here.")
+    single = dataclasses.replace(parts, tuned=("ft-1",))
+    assert not [s for s in about(single) if "with each other" in s]
+
+
+def test_constant_layers_are_absent_and_only_where_they_are():
+    parts = make_study()
+    assert only(about(parts), "Constant on these rows: layer 0.")
+    assert not [s for s in about(parts, "mean") if "Constant on these rows" in s]
+
+
+def test_depth_cut_and_warnings_follow_once_each():
+    said = study_sentences(make_study())
+    assert only(said, "the top 3 of 12 blocks can go within one point")
+    assert only(said, "The cut model keeps 7 of 12 blocks")
+    assert only(said, "Warning: the validation rows are few")
+    assert only(said, "Warning: only 300 rows")
+    bare = dataclasses.replace(make_study(), depth=None, cut=None)
+    assert [head for head, _ in study_groups(bare)] == [
+        "Layers before and after, cls rows",
+        "Layers before and after, mean rows",
+    ]
+
+
+def test_the_cut_in_numbers_or_why_not():
+    assert cut_sentence(CUT) == (
+        "The cut model keeps 7 of 12 blocks: metric 0.912 [0.892, 0.931] before, 0.907 [0.886, 0.926] after (-0.5 "
+        "points; the interval after does not exclude a loss of 2.6); 33.4 M parameters become 24.5 M (-27%), and it "
+        "takes 0.61 of the time."
+    )
+    assert cut_sentence({"refused": "no depth stays within 0.01."}) == "Nothing was cut: no depth stays within 0.01."
+
+
+@pytest.mark.parametrize("missing", ["findings", "one measure", "intervals"])
+def test_words_cope_with_what_is_missing(missing):
+    parts = make_study(intervals=missing != "intervals")
+    units = dict(parts.comparisons)
+    if missing == "findings":
+        units["cls"] = dataclasses.replace(units["cls"], findings={})
+    if missing == "one measure":
+        units["cls"] = dataclasses.replace(units["cls"], matrices=units["cls"].matrices[1:])
+    said = " ".join(about(dataclasses.replace(parts, comparisons=units)))
+    assert ("splits best" in said) == (missing != "findings")
+    assert ("the bias cannot be seen" in said) == (missing == "one measure")
+    assert ("(1 − CKA 0.78 [" in said) == (missing == "findings")
+    assert "nan" not in said
+
+
+def test_models_of_other_depths_say_so():
+    wide, other = make_comparison(), make_comparison(("base", "x"), layers=5)
+    axis = tuple(layer for layer in wide["ckasim"].rows if layer.model == "base")
+    deep = other["ckasim"].between("x", "x").rows
+    rows = (*axis, *deep)
+    matrix = dataclasses.replace(
+        wide["ckasim"], rows=rows, columns=rows, values=wide["ckasim"].values[:18, :18], low=None, high=None
+    )
+    mixed = dataclasses.replace(wide, matrices=(matrix,), findings={})
+    parts = dataclasses.replace(make_study(), comparisons={"cls": mixed}, tuned=("x",), control=None)
+    assert only(about(parts), "x and base do not have the same layers, so there is no drift by layer.")
