@@ -255,8 +255,8 @@ def test_replicates_work_in_the_memory_given(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(module, "run_parts", watch)
     monkeypatch.setattr(module, "score_layers", score)
     for memory in (1e8, 2e8):
-        wanted = [parse("ckasim")]
-        values = {"ckasim": torch.ones(3, 3, dtype=torch.float64)}
+        wanted = [parse("procrustes")]
+        values = {"procrustes": torch.ones(3, 3, dtype=torch.float64)}
         bootstrap(
             layers(30), by_sentence(30, 1), wanted, values, replicates=20, setting=Setting(TwoWorkers(), memory=memory)
         )
@@ -271,3 +271,18 @@ class TwoWorkers(InProcess):
     @property
     def workers(self) -> int:
         return 2
+
+
+def test_kernels_give_the_resamples_of_the_slow_way() -> None:
+    """Little memory forbids the kernels; the interval is the same to rounding."""
+    rows, names = layers(60), ["ckasim", "ckasim-debiased"]
+    wanted = [parse(m) for m in names]
+    values = {k: s.values for k, s in score_layers(rows, wanted, Setting()).scored.items()}
+    least = module.weighted.BYTES * rows.layers * 60**2
+    fast, slow = (
+        bootstrap(rows, by_sentence(60, 3), wanted, values, replicates=REPLICATES, setting=Setting(memory=memory))
+        for memory in (least, least - 1)
+    )
+    for name in names:
+        for end in ("low", "high"):
+            torch.testing.assert_close(getattr(fast[name], end), getattr(slow[name], end), atol=1e-9, rtol=0)

@@ -13,7 +13,7 @@ from measures.layer_cases import related
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.result import Comparison, Layer, Matrix, ModelInfo
 from stratoscope.measures.score import score_layers
-from stratoscope.measures.structure import best_split, findings, is_control, localization, rank_neurons
+from stratoscope.measures.structure import best_split, findings, localization, rank_neurons
 from stratoscope.measures.table import parse
 from stratoscope.statistics.rows import MemoryRows
 
@@ -119,8 +119,7 @@ def test_localization_leaves_absent_layers_out() -> None:
     assert found[2] is None
 
 
-@pytest.mark.parametrize("mark", ["fingerprint", "role"])
-def test_controls_count_neither_as_layers_nor_as_others(mark: str) -> None:
+def test_controls_count_neither_as_layers_nor_as_others() -> None:
     """With a control of two layers beside it, a model has the localization it has alone."""
     rng = np.random.default_rng(0)
     both = []
@@ -129,12 +128,8 @@ def test_controls_count_neither_as_layers_nor_as_others(mark: str) -> None:
         values[:3, :3] = own
         both.append(values)
     axis = (*(Layer("base", k) for k in range(3)), Layer("noise", 0), Layer("noise", 1))
-    control = ModelInfo("noise", "base", "bert", 2, 4, "random-init seed 0 of x" if mark == "fingerprint" else "x")
-    if mark == "role":
-        object.__setattr__(control, "role", "control")
-    models = (ModelInfo("base", "base", "bert", 3, 4, "x"), control)
+    models = (ModelInfo("base", "base", "bert", 3, 4, "x"), ModelInfo("noise", "base", "bert", 2, 4, "x", "control"))
     matrices = tuple(Matrix(m, axis, axis, v) for m, v in zip(("neuronsim", "svsim"), both, strict=True))
-    assert [is_control(m) for m in models] == [False, True]
     for standardise in (False, True):
         alone = localization(comparison(), standardise=standardise)
         assert localization(Comparison(matrices, models, {}), standardise=standardise) == {

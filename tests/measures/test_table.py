@@ -8,7 +8,16 @@ from stratoscope.core.errors import StratoscopeError
 from stratoscope.measures import table
 from stratoscope.measures.kernel import MEDIAN_ROWS
 from stratoscope.measures.rsa import ROWS
-from stratoscope.measures.table import MEASURES, QUADRATIC_ROWS, caution, chance_level, known_names, parse, requests
+from stratoscope.measures.table import (
+    MEASURES,
+    QUADRATIC_ROWS,
+    Request,
+    caution,
+    chance_level,
+    known_names,
+    parse,
+    requests,
+)
 
 
 def test_public_names() -> None:
@@ -132,9 +141,9 @@ def test_named_measures_come_anyway_once_and_in_order() -> None:
 @pytest.mark.parametrize("measure", MEASURES, ids=lambda m: m.name)
 def test_cautions_follow_from_what_is_declared(measure: table.Measure) -> None:
     for n in (100, 101, 199, 400, 2_000, 20_000, 200_000):
-        text, level = caution(measure, n, 100), chance_level(measure, n, 100)
+        text, level = caution(Request(measure), n, 100), chance_level(measure, n, 100)
         assert (text is not None) == (level > 0.1), n
         assert ("is 1 for any two" in (text or "")) == (measure.saturates and n == 100)
         assert (f"up to {level:.2f}" in (text or "")) == (level > 0.1 and not (measure.saturates and n == 100))
         assert ("not unique where correlations repeat" in (text or "")) == (measure.name == "pwsim" and n < 200)
-    assert caution(measure, 200_000, 100) is None
+    assert caution(Request(measure), 200_000, 100) is None

@@ -86,7 +86,7 @@ def build(names: Names = ("base", "tuned", "mini"), *, constant: bool = True) ->
                 names[0], "sentence-transformers/base", "bert", 13, 384, "c5f93f70e82c3ba9be0d2d4fcc4a7e1f4fb7f40d"
             ),
             ModelInfo(names[1], "./runs/tuned", "bert", 13, 384, "sha256:9a1f0c2b7de0b1f4a3d5c6e7f8091a2b3c4d5e6f"),
-            ModelInfo(names[2], "org/mini", "distilbert", 7, 256, "random-init seed 0 of 1f2e3d4c5b6a7988"),
+            ModelInfo(names[2], "org/mini", "distilbert", 7, 256, "random-init seed 0 of 1f2e3d4c5b6a7988", "control"),
         ),
         {
             "name": "reviews",

@@ -9,7 +9,7 @@ from conftest import best_split
 
 from stratoscope.core.depth import ABSENT, TUNED, TUNEDORIG, UNTUNED, Curve, Depth, Point
 from stratoscope.core.result import Comparison, Layer, Matrix, ModelInfo
-from stratoscope.report.studyparts import StudyParts
+from stratoscope.core.study import Study
 
 
 def info(name: str, layers: int = 13) -> ModelInfo:
@@ -99,22 +99,22 @@ def make_comparison(
     )
 
 
-CUT = {
-    "blocks_kept": 7,
-    "blocks_total": 12,
-    "metric_before": {"value": 0.912, "low": 0.892, "high": 0.931},
-    "metric_after": {"value": 0.907, "low": 0.886, "high": 0.926},
-    "parameters_before": 33_360_000,
-    "parameters_after": 24_490_000,
-    "latency_ratio": 0.612,
-    "refused": None,
+CUT: dict[str, Any] = {
+    "model": {"name": "ft-1", "blocks": 12},
+    "kept": list(range(1, 8)),
+    "metric": "accuracy",
+    "before": {"value": 0.912, "low": 0.892, "high": 0.931},
+    "after": {"value": 0.907, "low": 0.886, "high": 0.926},
+    "rows": {"choose": 436, "confirm": 436},
+    "confidence": 0.95,
+    "budget": 0.02,
+    "parameters": {"before": 33_360_000, "after": 24_490_000},
+    "latency": {"ratio": 0.612},
 }
 
 
-def make_study(
-    names: tuple[str, ...] = ("base", "ft-1", "ft-2", "random"), *, layers: int = 13, **how: Any
-) -> StudyParts:
+def make_study(names: tuple[str, ...] = ("base", "ft-1", "ft-2", "random"), *, layers: int = 13, **how: Any) -> Study:
     """Two units, two restarts, the control, depth and a cut."""
     units = {unit: make_comparison(names, unit=unit, layers=layers, **how) for unit in ("cls", "mean")}
     control = names[3] if len(names) > 3 else None
-    return StudyParts(units, names[0], names[1:3], control, make_depth(layers - 1, name=names[1]), CUT)
+    return Study(units, names[0], names[1:3], control, make_depth(layers - 1, name=names[1]), CUT)

@@ -50,7 +50,7 @@ def test_the_page_holds_the_numbers_of_every_part():
     for fact in (
         f"{found['ft-1']['contrast']:.3f}",
         f"{found['ft-1']['contrast'] - found['base']['contrast']:+.3f}",
-        f"differ by up to {gap.size:.2f}",
+        f"differ by up to {gap.size:.3f}",
         "layer 0 is constant on these rows",
         "0.907 [0.886, 0.926]",
         "24,490,000",

@@ -7,7 +7,8 @@ import pytest
 from study_cases import make_comparison, make_study
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.report.studyparts import StudyParts, drift, largest_difference, matrices, panels
+from stratoscope.core.study import Study
+from stratoscope.report.studyparts import drift, largest_difference, matrices, panels
 
 
 def test_four_panels_and_the_control_with_rows_from_the_first_name():
@@ -57,7 +58,7 @@ def test_the_largest_difference_of_biased_and_debiased_is_found():
 
 def test_bad_parts_say_what_to_do(make_findings):
     with pytest.raises(StratoscopeError, match="at least one fine-tuned model, got none; name it after the base model"):
-        StudyParts({}, "base", ())
+        Study({}, "base", ())
     with pytest.raises(
         StratoscopeError, match="expected ckasim or ckasim-debiased, got svsim; compare again with them"
     ):

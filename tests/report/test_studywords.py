@@ -22,7 +22,7 @@ def test_few_rows_say_how_far_biased_and_debiased_are_apart():
     parts = make_study()
     gap = largest_difference(parts, parts.comparisons["cls"])
     said = only(about(parts), "biased and debiased CKA differ")
-    assert f"300 rows for layers of 384 neurons: biased and debiased CKA differ by up to {gap.size:.2f} (" in said
+    assert f"300 rows for layers of 384 neurons: biased and debiased CKA differ by up to {gap.size:.3f} (" in said
     assert f"{gap.row} and {gap.column}, {gap.biased:.2f} and {gap.debiased:.2f}" in said
     assert "trust the debiased one" in said
     enough = only(about(make_study(rows=5000, bias=0.004)), "biased and debiased CKA differ")
@@ -91,9 +91,9 @@ def test_depth_cut_and_warnings_follow_once_each():
 
 def test_the_cut_in_numbers_or_why_not():
     assert cut_sentence(CUT) == (
-        "The cut model keeps 7 of 12 blocks: metric 0.912 [0.892, 0.931] before, 0.907 [0.886, 0.926] after (-0.5 "
-        "points; the interval after does not exclude a loss of 2.6); 33.4 M parameters become 24.5 M (-27%), and it "
-        "takes 0.61 of the time."
+        "The cut model keeps 7 of 12 blocks: accuracy 0.912 [0.892, 0.931] before, 0.907 [0.886, 0.926] after, on 436"
+        " rows not used for the choice (at least 95% sure that the loss is within 2 points); 33.4 M parameters become"
+        " 24.5 M (-27%), and it takes 0.61 of the time."
     )
     assert cut_sentence({"refused": "no depth stays within 0.01."}) == "Nothing was cut: no depth stays within 0.01."
 

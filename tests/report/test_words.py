@@ -28,8 +28,8 @@ def split(contrast, start=3):
     return {"start": start, "contrast": contrast, "within": 0.5 + contrast, "between": 0.5}
 
 
-def model(name, *, family="bert", layers=5, width=64, fingerprint="sha256:0"):
-    return ModelInfo(name, f"./{name}", family, layers, width, fingerprint)
+def model(name, *, family="bert", layers=5, width=64, role="model"):
+    return ModelInfo(name, f"./{name}", family, layers, width, "sha256:0", role)
 
 
 WU6 = "'top layers change more than bottom ones' (Wu et al. 2020, section 6)"
@@ -103,7 +103,7 @@ def test_models_of_other_shape_or_random_ones_are_never_judged_as_fine_tuned(mak
         "blocks": {"ckasim": {"a": split(0.1), "b": split(0.6)}},
         "localization": {"a": [0, 1, 2, 3, 4], "b": [0, 1, 1, 1, 1]},
     }
-    for second in (model("b", family="gpt2"), model("b", width=32), model("b", fingerprint="random-init seed 0 of x")):
+    for second in (model("b", family="gpt2"), model("b", width=32), model("b", role="control")):
         lines = sentences(make_findings(findings, models=[model("a"), second]))
         one(lines, "differ least at layer 0")
         none(lines, "fine-tun")
@@ -130,7 +130,7 @@ def test_two_blocks_are_judged_beside_the_other_models_own(make_findings, a, b, 
 
 
 def test_a_random_initialisation_with_as_clear_a_split_is_pointed_out(make_findings):
-    models = [model("a"), model("noise", fingerprint="random-init seed 0 of x")]
+    models = [model("a"), model("noise", role="control")]
     near = {"blocks": {"ckasim": {"a": split(0.20), "noise": split(0.25)}}}
     far = {"blocks": {"ckasim": {"a": split(0.60), "noise": split(0.25)}}}
     one(
@@ -198,13 +198,11 @@ def test_localization_at_the_top_within_chance_is_not_judged(make_findings, chan
 
 def test_controls_are_not_judged_on_localization(make_findings):
     rising = [-0.3, -0.2, -0.1, 0.0, 0.1]
-    marked = model("b")
-    object.__setattr__(marked, "role", "control")
-    for control in (model("b", fingerprint="random-init seed 0 of x"), marked):
-        lines = sentences(make_findings({"localization": {"a": rising, "b": rising}}, models=[model("a"), control]))
-        one(lines, "Localization of a")
-        none(lines, "Localization of b")
-        none(lines, "In the upper half")
+    models = [model("a"), model("b", role="control")]
+    lines = sentences(make_findings({"localization": {"a": rising, "b": rising}}, models=models))
+    one(lines, "Localization of a")
+    none(lines, "Localization of b")
+    none(lines, "In the upper half")
 
 
 def test_rows_are_reported_honestly(make_findings):

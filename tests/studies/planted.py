@@ -13,7 +13,21 @@ import transformers
 import tiny
 from stratoscope.data.taskdata import CHOICE, SINGLE, Example, TaskData
 
-WORDS = "the quick brown fox lazy dog film story ending warm funny wooden old nobody umbrella theatre career".split()
+WORDS = (
+    "quick",
+    "brown",
+    "fox",
+    "lazy",
+    "dog",
+    "film",
+    "story",
+    "ending",
+    "warm",
+    "funny",
+    "wooden",
+    "old",
+    "umbrella",
+)
 
 
 def classifier(folder: Path, family: str = "gpt2", *, layers: int = 4, idle: int = 2, labels: int = 2) -> Path:

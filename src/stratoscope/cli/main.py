@@ -13,6 +13,8 @@ from typing import Annotated
 
 import typer
 
+from stratoscope.cli import tuning
+
 # Before torch is imported anywhere: idle BLAS threads sleep instead of spinning on a busy machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
@@ -119,17 +121,19 @@ def compare(
 
 
 @app.command()
-def report(folder: Annotated[Path, typer.Argument(help="Run folder of an earlier comparison.")]) -> None:
+def report(
+    folder: Annotated[Path, typer.Argument(help="Folder of an earlier comparison, depth result or study.")],
+) -> None:
     """Rebuild figures and page from a saved result; no model needed."""
-    from stratoscope.cli.show import Console, draw, tell
-    from stratoscope.core.result import RESULT, Comparison
+    from stratoscope.cli.show import Console, draw, kind_in, tell
     from stratoscope.core.runfolder import RunFolder
 
+    kind = kind_in(folder)
     # A folder without a result is not opened, for that would make it one of ours.
-    with Console() as console, RunFolder.open(folder) if (folder / RESULT).is_file() else nullcontext():
-        comparison = Comparison.load(folder)
-        draw(console, folder, comparison)
-    tell(folder, comparison)
+    with Console() as console, RunFolder.open(folder) if (folder / kind.file).is_file() else nullcontext():
+        result = kind.load(folder)
+        draw(console, folder, result)
+    tell(folder, result)
 
 
 @app.command()
@@ -154,6 +158,11 @@ def families() -> None:
         ("family", "model types", "what it is", "reference"),
         [(f.name, ", ".join(f.model_types), f.description, f.reference) for f in FAMILIES],
     )
+
+
+for command in (tuning.finetune, tuning.depth, tuning.cut, tuning.prune, tuning.tasks):
+    app.command()(command)
+app.add_typer(tuning.study, name="study")
 
 
 @app.command()

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console as Rich
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from stratoscope.core.result import Comparison
+from stratoscope.core.depth import DEPTH, Depth
+from stratoscope.core.result import RESULT, Comparison
+from stratoscope.core.study import STUDY, Study
 from stratoscope.measures.table import MEASURES
+from stratoscope.report.depthpage import write_depth
+from stratoscope.report.depthwords import depth_sentences
+from stratoscope.report.studypage import write_study
+from stratoscope.report.studywords import study_sentences
 from stratoscope.report.words import sentences
 from stratoscope.report.write import PAGE, write_report
 
@@ -94,20 +102,46 @@ def _span(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def draw(console: Console, folder: Path, comparison: Comparison) -> None:
+@dataclass(frozen=True)
+class Kind:
+    """One kind of result: the file that holds it, how it is read, drawn, and put into words."""
+
+    file: str
+    load: Callable[[Path], Any]
+    write: Callable[[Path, Any], Any]
+    words: Callable[[Any], Sequence[str]]
+
+
+def _write_comparison(folder: Path, comparison: Comparison) -> None:
+    write_report(folder, comparison, descriptions={m.name: m.summary for m in MEASURES})
+
+
+KINDS: Mapping[type, Kind] = {
+    Study: Kind(STUDY, Study.load, write_study, study_sentences),
+    Depth: Kind(DEPTH, Depth.load, write_depth, depth_sentences),
+    Comparison: Kind(RESULT, Comparison.load, _write_comparison, sentences),
+}
+"""Every kind of result a folder may hold; a study's folder has the others inside."""
+
+
+def kind_in(folder: Path) -> Kind:
+    """The kind of result a folder holds; that of a comparison, whose loading says what is missing, when none."""
+    return next((kind for kind in KINDS.values() if (folder / kind.file).is_file()), KINDS[Comparison])
+
+
+def draw(console: Console, folder: Path, result: Study | Depth | Comparison) -> None:
     """Write figures and page into a run folder that the caller holds."""
     with console.step("drawing", 1) as advance:
-        write_report(folder, comparison, descriptions={m.name: m.summary for m in MEASURES})
+        KINDS[type(result)].write(folder, result)
         advance(1)
 
 
-def tell(folder: Path, comparison: Comparison) -> None:
+def tell(folder: Path, result: Study | Depth | Comparison) -> None:
     """Say in words what the result shows, and name the next step."""
-    out = Rich()
-    for sentence in sentences(comparison):
-        out.print(f"- {escape(sentence)}", highlight=False, soft_wrap=True)
-    where = escape(str(folder))
-    out.print(f"\nopen {where}/{PAGE} in a browser; the numbers are in {where}/result.json", soft_wrap=True)
+    kind = KINDS[type(result)]
+    for sentence in kind.words(result):
+        say(f"- {sentence}")
+    say(f"\nopen {folder}/{PAGE} in a browser; the numbers are in {folder}/{kind.file}")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -121,24 +155,3 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def say(text: str) -> None:
     """One line of the answer on stdout."""
     Rich().print(escape(text), highlight=False, soft_wrap=True)
-
-
-def draw_depth(console: Console, folder: Path, depth: Depth) -> None:
-    """Write figures and page of a depth result into a run folder that the caller holds."""
-    with console.step("drawing", 1) as advance:
-        write_depth(folder, depth)
-        advance(1)
-
-
-def draw_study(console: Console, folder: Path, study: Study) -> None:
-    """Write figures and page of a study into a folder that the caller holds."""
-    with console.step("drawing", 1) as advance:
-        write_study(folder, study)
-        advance(1)
-
-
-def tell_all(folder: Path, sentences: Sequence[str], numbers: str) -> None:
-    """Say in words what a result shows, and name the next step."""
-    for sentence in sentences:
-        say(f"- {sentence}")
-    say(f"\nopen {folder}/{PAGE} in a browser; the numbers are in {folder}/{numbers}")

@@ -162,7 +162,7 @@ def depth(
     trust_remote_code: RemoteCode = False,
 ) -> None:
     """Judge a fine-tuned model cut at every layer, three ways, and with every span of blocks skipped."""
-    from stratoscope.cli.show import Console, draw_depth, tell_depth
+    from stratoscope.cli.show import Console, draw, tell
     from stratoscope.studies.depth import DepthOptions
     from stratoscope.studies.depth import depth as run
 
@@ -171,9 +171,50 @@ def depth(
     base_spec = None if base is None else _spec(base, None, device, allow_pickle, trust_remote_code)
     with Console() as console:
         read = _task(task, task_folder, data, validation, text, pair, label, train_rows, validation_rows)
-        then = partial(draw_depth, console)
+        then = partial(draw, console)
         found = run(tuned_spec, read, base=base_spec, out=out, options=options, progress=console, then=then)
-    tell_depth(out, found)
+    tell(out, found)
+
+
+def cut(
+    tuned: Tuned,
+    out: Annotated[Path, typer.Option("--out", help="Folder of the smaller checkpoint.")],
+    budget: Annotated[str, typer.Option(help="Loss that is allowed, in the metric's units: 0.01 is one point.")],
+    task: Task = None,
+    task_folder: Folder = None,
+    data: Data = None,
+    validation: Validation = None,
+    text: Text = None,
+    pair: Pair = None,
+    label: Label = None,
+    train_rows: TrainRows = None,
+    validation_rows: ValidationRows = None,
+    blocks: Annotated[str, typer.Option(help="top: truncate; any: skip any span of blocks.")] = "top",
+    head: Annotated[bool, typer.Option("--head", help="Tune the head further for the layer it will read.")] = False,
+    confidence: Annotated[float, typer.Option(help="With which the loss is within the budget.")] = 0.95,
+    keep: Annotated[int, typer.Option(help="Blocks that stay at least.")] = 1,
+    seed: Seed = 0,
+    length: Length = None,
+    batch_tokens: BatchTokens = None,
+    revision: Revision = None,
+    device: Device = "auto",
+    allow_pickle: Pickle = False,
+    trust_remote_code: RemoteCode = False,
+) -> None:
+    """Take out the blocks a fine-tuned model can do without, into a standard checkpoint."""
+    from stratoscope.cli.show import Console, say
+    from stratoscope.report.studywords import cut_sentence
+    from stratoscope.studies.cut import CutOptions, parse_budget
+    from stratoscope.studies.cut import cut as run
+
+    options = CutOptions(seed, length, batch_tokens, head, confidence, blocks, keep)
+    allowed = parse_budget(budget)
+    spec = _spec(tuned, revision, device, allow_pickle, trust_remote_code)
+    with Console() as console:
+        read = _task(task, task_folder, data, validation, text, pair, label, train_rows, validation_rows)
+        made = run(spec, read, budget=allowed, out=out, options=options, progress=console)
+    say(f"- {cut_sentence(made.record)}")
+    say(f"\nload it with plain transformers from {out}; its model card is {out}/README.md")
 
 
 study = typer.Typer(no_args_is_help=True, help="Studies that put several parts on one page.", rich_markup_mode=None)
@@ -214,7 +255,7 @@ def finetuned(
     trust_remote_code: RemoteCode = False,
 ) -> None:
     """Before and after fine-tuning: the four matrices, block structure, drift, and depth, on one page."""
-    from stratoscope.cli.show import Console, draw_study, tell_study
+    from stratoscope.cli.show import Console, draw, tell
     from stratoscope.cli.values import parse_bytes
     from stratoscope.studies.finetuned import StudyOptions, study_finetuned
 
@@ -234,9 +275,9 @@ def finetuned(
     specs = [_spec(source, None, device, allow_pickle, trust_remote_code) for source in (base, *tuned)]
     with Console() as console:
         read = _task(task, task_folder, data, validation, text, pair, label, train_rows, validation_rows)
-        then = partial(draw_study, console)
+        then = partial(draw, console)
         found = study_finetuned(specs[0], specs[1:], read, out=out, options=options, progress=console, then=then)
-    tell_study(out, found)
+    tell(out, found)
 
 
 def tasks() -> None:

@@ -155,6 +155,11 @@ class ModelInfo:
     base: str | None = None
     """Label of the model this one was made from, where the run knows it."""
 
+    @property
+    def is_control(self) -> bool:
+        """Whether it is there for comparison only."""
+        return self.role == "control"
+
 
 @dataclass(frozen=True)
 class Comparison(Mapping[str, Matrix]):

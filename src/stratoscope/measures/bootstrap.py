@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.measures import weighted
 from stratoscope.measures.heldout import Subset
 from stratoscope.measures.measure import Item
 from stratoscope.measures.score import Setting, run_parts, score_layers
@@ -20,6 +21,8 @@ from stratoscope.statistics.rows import LayerRows, MemoryRows, count, gather
 
 FEWEST_REPLICATES = 20
 """Fewer do not tell a standard deviation."""
+TOGETHER = 25
+"""Resamples that share their kernels."""
 BYTES = 4 + 4
 """Of each value of a replicate: the rows, and their coordinates."""
 
@@ -88,7 +91,7 @@ def bootstrap(
             continue
         done = _replicates(rows, sentence, some, method, groups if method == "jackknife" else replicates, setting)
         for request in some:
-            half = _quantile(level, groups) * _error(torch.stack([part[request.name] for part in done]), method)
+            half = _quantile(level, groups) * _error(done[request.name], method)
             if method == "bootstrap":
                 half *= math.sqrt(sentences / (sentences - 1))  # a resample's spread is about the sample's own mean
             score, bounds = values[request.name], request.measure.bounds
@@ -113,21 +116,49 @@ def _why_withheld(request: Request, sentences: int, left: int, width: int) -> st
 
 def _replicates(
     rows: LayerRows, sentence: Tensor, wanted: Sequence[Request], method: str, number: int, setting: Setting
-) -> list[dict[str, Tensor]]:
-    """Scores of every resample or of every group left out, by the request's name."""
-    same = {"rows": rows, "sentence": sentence, "measures": [r.name for r in wanted], "seed": setting.seed}
-    items = [same | {"replicate": k, "number": number} for k in range(number)]
-    # The memory is not part of an item: it does not change the numbers, so it must not change the names of parts.
-    work = partial(_resampled if method == "bootstrap" else _left_out, setting.memory / setting.engine.workers)
-    return [dict(part) for part in run_parts(work, items, method, setting, f"{method} over sentences")]
+) -> dict[str, Tensor]:
+    """Scores of every resample or of every group left out (first axis), by the request's name."""
+    same = {"rows": rows, "sentence": sentence, "seed": setting.seed}
+    share = setting.memory / setting.engine.workers
+    light = [r.name for r in wanted if r.name in weighted.NAMES and method == "bootstrap"]
+    if weighted.BYTES * rows.layers * count(rows) ** 2 > share:
+        light = []
+    label = f"{method} over sentences"
+    found: dict[str, Tensor] = {}
+    if light:
+        spans = [(first, min(first + TOGETHER, number)) for first in range(0, number, TOGETHER)]
+        items = [same | {"measures": light, "first": first, "last": last} for first, last in spans]
+        sizes = [last - first for first, last in spans]
+        parts = run_parts(_reweighted, items, "weights", setting, label, weights=sizes)
+        found |= {name: torch.cat([part[name] for part in parts]) for name in light}
+    if heavy := [r.name for r in wanted if r.name not in light]:
+        items = [same | {"measures": heavy, "replicate": k, "number": number} for k in range(number)]
+        # The memory is not part of an item: it does not change the numbers, so it must not change the names of parts.
+        work = partial(_resampled if method == "bootstrap" else _left_out, share)
+        parts = run_parts(work, items, method, setting, label)
+        found |= {name: torch.stack([part[name] for part in parts]) for name in heavy}
+    return found
+
+
+def _drawn(item: Item, replicate: int) -> Tensor:
+    """Rows of as many sentences as there are, drawn with repeats."""
+    bounds = _bounds(item["sentence"])
+    generator = np.random.default_rng([item["seed"], replicate])
+    drawn = np.sort(generator.integers(len(bounds) - 1, size=len(bounds) - 1))
+    return torch.cat([torch.arange(int(bounds[s]), int(bounds[s + 1])) for s in drawn])
+
+
+def _reweighted(item: Item) -> dict[str, Tensor]:
+    """Scores of several resamples from kernels made once; the same as those of `_resampled`, far sooner."""
+    made, n = weighted.kernels(item["rows"]), count(item["rows"])
+    weights = [torch.bincount(_drawn(item, k), minlength=n) for k in range(item["first"], item["last"])]
+    scores = [weighted.weighted_cka(made, w, item["measures"]) for w in weights]
+    return {name: torch.stack([s[name] for s in scores]) for name in item["measures"]}
 
 
 def _resampled(memory: float, item: Item) -> dict[str, Tensor]:
-    """Scores of as many sentences as there are, drawn with repeats."""
-    bounds = _bounds(item["sentence"])
-    generator = np.random.default_rng([item["seed"], item["replicate"]])
-    drawn = np.sort(generator.integers(len(bounds) - 1, size=len(bounds) - 1))
-    return _scores(torch.cat([torch.arange(int(bounds[s]), int(bounds[s + 1])) for s in drawn]), memory, item)
+    """Scores of one resample."""
+    return _scores(_drawn(item, item["replicate"]), memory, item)
 
 
 def _left_out(memory: float, item: Item) -> dict[str, Tensor]:

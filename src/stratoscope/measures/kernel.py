@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from stratoscope.measures import chance
 from stratoscope.measures.measure import ORTHOGONAL, Item, Measure, RowWork, Sums
 from stratoscope.statistics.rows import LayerRows, count, gather
 
@@ -149,7 +150,7 @@ CKASIM_RBF = Measure(
     invariant_x=ORTHOGONAL,
     invariant_y=ORTHOGONAL,
     rows=RowWork(_rbf_plan, _rbf_work, _rbf_finish),
-    inflates=True,
+    chance=chance.ckasim_rbf,
     quadratic=True,
 )
 

@@ -80,8 +80,6 @@ class Measure:
     """Whether rows may repeat, as in a resample: False where a whole covariance is inverted and they act as fewer."""
     saturates: bool = False
     """Whether any two layers score the maximum when rows do not outnumber neurons."""
-    inflates: bool = False
-    """Superseded by `chance`; goes once kernel.py no longer names it."""
     chance: Callable[[int, int], float] | None = None
     """What unrelated layers score at most on average, from the number of rows and the widest layer; None for 0."""
     quadratic: bool = False

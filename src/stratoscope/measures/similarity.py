@@ -34,7 +34,7 @@ def similarity(x: Any, y: Any, measure: str = "ckasim", *, seed: int = 0) -> flo
     common = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
     rounding = [torch.finfo(m.dtype).eps for m in (a, b)]
     scoring = score_layers(MemoryRows([a.to(common), b.to(common)], rounding), [request], Setting(seed=seed))
-    if note := caution(request.measure, len(a), max(a.shape[1], b.shape[1])):
+    if note := caution(request, len(a), max(a.shape[1], b.shape[1])):
         warnings.warn(note, stacklevel=2)
     for name, constant, width in zip("xy", scoring.constant, (a.shape[1], b.shape[1]), strict=True):
         if constant:

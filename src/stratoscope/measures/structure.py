@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
-from stratoscope.core.result import Comparison, Matrix, ModelInfo, Values
+from stratoscope.core.result import Comparison, Matrix, Values
 from stratoscope.measures.table import chance_level, parse
 
 LEAST = 2
@@ -30,11 +30,6 @@ class Split:
     def contrast(self) -> float:
         """Within minus between: 0 for no structure, 1 for two perfect blocks."""
         return self.within - self.between
-
-
-def is_control(model: ModelInfo) -> bool:
-    """Whether a model is a random initialisation, there for comparison only."""
-    return getattr(model, "role", None) == "control" or model.fingerprint.startswith("random-init")
 
 
 def best_split(matrix: Matrix) -> Split | None:
@@ -165,7 +160,7 @@ def rank_neurons(comparison: Comparison, model: str, layer: int, *, by: str = "m
 
 
 def _controls(comparison: Comparison) -> set[str]:
-    return {m.name for m in comparison.models if is_control(m)}
+    return {m.name for m in comparison.models if m.is_control}
 
 
 def _size(comparison: Comparison) -> tuple[int, int]:

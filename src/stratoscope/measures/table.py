@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
-from stratoscope.measures import chance
 from stratoscope.measures.alignment import CKASIM, CKASIM_DEBIASED, PROCRUSTES
 from stratoscope.measures.canonical import CCA, PWSIM, SVSIM
 from stratoscope.measures.heldout import MIXEDSIM_HELDOUT
@@ -23,7 +22,7 @@ MEASURES: tuple[Measure, ...] = (
     PWSIM,
     CKASIM,
     CKASIM_DEBIASED,
-    replace(CKASIM_RBF, chance=chance.ckasim_rbf),
+    CKASIM_RBF,
     CKASIM_MINIBATCH,
     CCA,
     LINREG,
@@ -102,9 +101,9 @@ def chance_level(measure: Measure, n: int, width: int) -> float:
     return 0.0 if measure.chance is None else measure.chance(n, width)
 
 
-def caution(measure: Measure, n: int, width: int) -> str | None:
+def caution(request: Request, n: int, width: int) -> str | None:
     """What a reader must know of a measure when rows are few."""
-    return _saturated(measure, n, width) or _chance([Request(measure)], n, width)
+    return _saturated(request.measure, n, width) or _chance([request], n, width)
 
 
 def _saturated(measure: Measure, n: int, width: int) -> str | None:

@@ -13,19 +13,20 @@ from matplotlib.figure import Figure
 from stratoscope.core.depth import Point
 from stratoscope.core.result import Comparison, Layer
 from stratoscope.core.runfolder import write_text
+from stratoscope.core.study import Study
 from stratoscope.report.axes import color_range, printable
 from stratoscope.report.depthpage import depth_figures, depth_part, depth_payload, write_figures
 from stratoscope.report.depthwords import shown
 from stratoscope.report.references import to_cite
 from stratoscope.report.series import in_order
 from stratoscope.report.shell import bullets, document, facts, fill, html, model_table, rounded, table, warning_list
-from stratoscope.report.studyparts import Panel, StudyParts, drift, matrices, panels
+from stratoscope.report.studyparts import Panel, drift, matrices, panels
 from stratoscope.report.studyplots import drift_figure, panel_caption, panel_figure
 from stratoscope.report.studywords import cut_sentence, study_groups
 from stratoscope.report.write import PAGE, file_names
 
 
-def write_study(folder: str | Path, parts: StudyParts) -> list[Path]:
+def write_study(folder: str | Path, parts: Study) -> list[Path]:
     """Write figures of the panels, the drift and the depth, and `report.html`; return their paths, the page last."""
     folder = Path(folder)
     written = write_figures(folder, _figures(parts))
@@ -33,7 +34,7 @@ def write_study(folder: str | Path, parts: StudyParts) -> list[Path]:
     return [*written, folder / PAGE]
 
 
-def study_page(parts: StudyParts) -> str:
+def study_page(parts: Study) -> str:
     """The whole page as text."""
     measures = list(dict.fromkeys(m.measure for c in parts.comparisons.values() for m in matrices(c)))
     depth = parts.depth
@@ -76,7 +77,7 @@ def study_page(parts: StudyParts) -> str:
     )
 
 
-def _figures(parts: StudyParts) -> Iterator[tuple[str, Figure]]:
+def _figures(parts: Study) -> Iterator[tuple[str, Figure]]:
     for unit, name in file_names(parts.comparisons).items():
         yield f"panels-{name}", panel_figure(parts, unit)
         moved = drift_figure(parts, unit)
@@ -86,13 +87,13 @@ def _figures(parts: StudyParts) -> Iterator[tuple[str, Figure]]:
         yield from depth_figures(parts.depth)
 
 
-def _said(parts: StudyParts) -> Iterator[tuple[str, list[str]]]:
+def _said(parts: Study) -> Iterator[tuple[str, list[str]]]:
     """The words without warnings, which have a section of their own."""
     for head, said in study_groups(parts):
         yield head, [s for s in said if not s.startswith("Warning: ")]
 
 
-def _unit_payload(parts: StudyParts, comparison: Comparison) -> dict[str, Any]:
+def _unit_payload(parts: Study, comparison: Comparison) -> dict[str, Any]:
     found = matrices(comparison)
     shown_panels = {m.measure: panels(parts, m) for m in found}
     moved = {m.measure: [(name, drift(m, parts.base, name)) for name in parts.tuned] for m in found}
@@ -136,7 +137,7 @@ def _panel_payload(panel: Panel) -> dict[str, Any]:
     }
 
 
-def _blocks(parts: StudyParts) -> str:
+def _blocks(parts: Study) -> str:
     """One table a unit and measure, the untuned model first; the script shows the chosen one."""
     head = ("Model", "Contrast", "Minus untuned's", "Within", "Between", "Second block")
     order = [m for m in (parts.base, *parts.tuned, parts.control) if m]
@@ -166,10 +167,10 @@ def _cut(cut: Mapping[str, Any]) -> str:
     text = f"{head}<p>{html(cut_sentence(cut))}</p>"
     if not cut.get("refused"):
         rows = [
-            ("Blocks", cut["blocks_total"], cut["blocks_kept"]),
-            ("Metric", *(shown(Point(**cut[f"metric_{when}"])) for when in ("before", "after"))),
-            ("Parameters", f"{cut['parameters_before']:,}", f"{cut['parameters_after']:,}"),
-            ("Time for the same rows", "1.00", f"{cut['latency_ratio']:.2f}"),
+            ("Blocks", cut["model"]["blocks"], len(cut["kept"])),
+            (cut["metric"], *(shown(Point(**cut[when])) for when in ("before", "after"))),
+            ("Parameters", *(f"{cut['parameters'][when]:,}" for when in ("before", "after"))),
+            ("Time for the same rows", "1.00", f"{cut['latency']['ratio']:.2f}"),
         ]
         text += table(("", "Before", "After"), rows, numbers=2)
     return f"{text}</section>"

@@ -2,44 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from stratoscope.core.depth import Depth
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.result import Comparison, Layer, Matrix, ModelInfo
+from stratoscope.core.result import Comparison, Layer, Matrix
+from stratoscope.core.study import Study
 from stratoscope.report.series import Series, layers_of
 
 BIASED, DEBIASED = MEASURES = ("ckasim", "ckasim-debiased")
 """The measures a study shows, side by side."""
-
-
-@dataclass(frozen=True)
-class StudyParts:
-    """A base model, what was tuned from it, and everything that was measured."""
-
-    comparisons: Mapping[str, Comparison]
-    """By unit: the base, the tuned models and the control under `MEASURES`."""
-    base: str
-    tuned: tuple[str, ...]
-    """At least one; the first is FT, and with the second FT[1] and FT[2]."""
-    control: str | None = None
-    """The base's architecture with fresh weights."""
-    depth: Depth | None = None
-    cut: Mapping[str, Any] | None = None
-    """Blocks kept and in all, metric and parameters before and after, latency ratio, or why nothing was cut."""
-
-    def __post_init__(self) -> None:
-        if not self.tuned:
-            raise StratoscopeError("expected at least one fine-tuned model, got none; name it after the base model")
-
-    @property
-    def models(self) -> list[ModelInfo]:
-        """Every model of the comparisons, once."""
-        return list(dict.fromkeys(m for c in self.comparisons.values() for m in c.models))
 
 
 class Panel(NamedTuple):
@@ -60,7 +33,7 @@ def matrices(comparison: Comparison) -> list[Matrix]:
     return found
 
 
-def panels(parts: StudyParts, matrix: Matrix) -> list[Panel]:
+def panels(parts: Study, matrix: Matrix) -> list[Panel]:
     """ORIG-ORIG, FT-ORIG (rows FT), FT-FT, FT[1]-FT[2] (phang2021 Fig. 1), then the control with itself."""
     base, first = parts.base, parts.tuned[0]
     found = [
@@ -95,7 +68,7 @@ class Difference(NamedTuple):
     debiased: float
 
 
-def largest_difference(parts: StudyParts, comparison: Comparison) -> Difference | None:
+def largest_difference(parts: Study, comparison: Comparison) -> Difference | None:
     """Over all cells that are shown; None unless both measures were computed."""
     if not set(MEASURES) <= set(comparison):
         return None

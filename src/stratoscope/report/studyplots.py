@@ -12,9 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator
 
+from stratoscope.core.study import Study
 from stratoscope.report.axes import color_range, constant_layers, shorten
 from stratoscope.report.render import INK, MARKERS, MUTED, PALETTE, Picture, style
-from stratoscope.report.studyparts import Panel, StudyParts, drift, matrices, panels
+from stratoscope.report.studyparts import Panel, drift, matrices, panels
 
 SIDE = 1.75
 """Inches of a panel's longer side."""
@@ -24,7 +25,7 @@ MARGIN, BAR = 0.3, 0.62
 """Inches at the left for the measure, and at the right for the colour bar."""
 
 
-def panel_figure(parts: StudyParts, unit: str) -> Figure:
+def panel_figure(parts: Study, unit: str) -> Figure:
     """Draw every panel of one unit: a row a measure, one colour scale for all."""
     lines = [(m.measure, panels(parts, m)) for m in matrices(parts.comparisons[unit])]
     drawn = [p.matrix for _, line in lines for p in line]
@@ -82,7 +83,7 @@ def panel_figure(parts: StudyParts, unit: str) -> Figure:
     return figure
 
 
-def panel_caption(parts: StudyParts, unit: str) -> str:
+def panel_caption(parts: Study, unit: str) -> str:
     """What a reader must know to read the panels."""
     words = (
         f"ORIG: {shorten(parts.base, 32)}; FT: {shorten(parts.tuned[0], 32)}. The first name of a title is on the "
@@ -99,7 +100,7 @@ def panel_caption(parts: StudyParts, unit: str) -> str:
     return words
 
 
-def drift_figure(parts: StudyParts, unit: str) -> Figure | None:
+def drift_figure(parts: Study, unit: str) -> Figure | None:
     """Draw how far each tuned model moved from the base, a panel a measure; None where no layers correspond."""
     found = matrices(parts.comparisons[unit])
     series = [[drift(m, parts.base, name) for name in parts.tuned] for m in found]
@@ -164,6 +165,6 @@ def _panel(axes: Axes, panel: Panel, *, norm: Normalize, cell: float) -> AxesIma
     return image
 
 
-def _title(parts: StudyParts, unit: str) -> str:
+def _title(parts: Study, unit: str) -> str:
     names = ", ".join(shorten(name, 24) for name in parts.tuned[:2])
     return f"{shorten(parts.base, 24)} before and after fine-tuning ({names}), {shorten(unit, 20)} rows"

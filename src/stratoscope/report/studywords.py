@@ -9,16 +9,17 @@ import numpy as np
 
 from stratoscope.core.depth import Point
 from stratoscope.core.result import Comparison, Matrix
+from stratoscope.core.study import Study
 from stratoscope.report.axes import constant_layers, printable
 from stratoscope.report.depthwords import depth_sentences, shown
 from stratoscope.report.series import Series, halves, layers_of, mean, split_blocks
-from stratoscope.report.studyparts import DEBIASED, StudyParts, drift, largest_difference, matrices
+from stratoscope.report.studyparts import DEBIASED, drift, largest_difference, matrices
 
 CLEAR = 0.02
 """A difference of two similarities below this is called no clear difference."""
 
 
-def study_sentences(parts: StudyParts) -> list[str]:
+def study_sentences(parts: Study) -> list[str]:
     """Everything worth saying of a study, the warnings of its parts included."""
     said = [s for _, group in study_groups(parts) for s in group]
     warned = [w for c in parts.comparisons.values() for w in c.warnings]
@@ -26,7 +27,7 @@ def study_sentences(parts: StudyParts) -> list[str]:
     return [*said, *(f"Warning: {printable(w)}" for w in dict.fromkeys(warned))]
 
 
-def study_groups(parts: StudyParts) -> list[tuple[str, list[str]]]:
+def study_groups(parts: Study) -> list[tuple[str, list[str]]]:
     """The sentences under their headings: one a unit, then depth, then the cut."""
     groups = [
         (f"Layers before and after, {printable(unit)} rows", list(_unit(parts, comparison)))
@@ -39,7 +40,7 @@ def study_groups(parts: StudyParts) -> list[tuple[str, list[str]]]:
     return groups
 
 
-def _unit(parts: StudyParts, comparison: Comparison) -> Iterator[str]:
+def _unit(parts: Study, comparison: Comparison) -> Iterator[str]:
     first = matrices(comparison)[0]
     yield from _rows(parts, comparison)
     gone = sorted({layer.index for layer in constant_layers(first)})
@@ -55,7 +56,7 @@ def _unit(parts: StudyParts, comparison: Comparison) -> Iterator[str]:
     yield from _restarts(parts, first)
 
 
-def _rows(parts: StudyParts, comparison: Comparison) -> Iterator[str]:
+def _rows(parts: Study, comparison: Comparison) -> Iterator[str]:
     """On few rows biased CKA is too high for all pairs; the gap to the debiased one shows by how much."""
     rows, width = comparison.data.get("rows"), max((m.width for m in comparison.models), default=0)
     scope = f"{rows:,} rows for layers of {width:,} neurons" if isinstance(rows, int) else "An unknown number of rows"
@@ -66,15 +67,15 @@ def _rows(parts: StudyParts, comparison: Comparison) -> Iterator[str]:
     cell = f"{printable(str(gap.row))} and {printable(str(gap.column))}, {gap.biased:.2f} and {gap.debiased:.2f}"
     if gap.size > CLEAR:
         yield (
-            f"{scope}: biased and debiased CKA differ by up to {gap.size:.2f} ({cell}). On so few rows the biased one "
-            "is too high for layers that have little in common: trust the debiased one. The sentences below give the "
+            f"{scope}: biased and debiased CKA differ by up to {gap.size:.3f} ({cell}). So few rows leave the biased "
+            "one too high for layers that have little in common: trust the debiased one. The sentences below give the "
             "biased one, as published, unless they say otherwise."
         )
     else:
         yield f"{scope}: biased and debiased CKA differ by at most {gap.size:.3f} ({cell}), so the rows suffice."
 
 
-def _drift(parts: StudyParts, comparison: Comparison, name: str) -> Iterator[str]:
+def _drift(parts: Study, comparison: Comparison, name: str) -> Iterator[str]:
     first, *rest = matrices(comparison)
     series, one, two = drift(first, parts.base, name), printable(name), printable(parts.base)
     if series is None or not series.known:
@@ -100,7 +101,7 @@ def _drift(parts: StudyParts, comparison: Comparison, name: str) -> Iterator[str
     )
 
 
-def _blocks(parts: StudyParts, comparison: Comparison, matrix: Matrix) -> Iterator[str]:
+def _blocks(parts: Study, comparison: Comparison, matrix: Matrix) -> Iterator[str]:
     """phang2021 section 3: fine-tuned models show two blocks of similar layers."""
     found = comparison.findings.get("blocks", {}).get(matrix.measure, {})
     debiased = comparison.findings.get("blocks", {}).get(DEBIASED, {})
@@ -131,7 +132,7 @@ def _blocks(parts: StudyParts, comparison: Comparison, matrix: Matrix) -> Iterat
         yield f"The random initialisation {printable(str(parts.control))} has a contrast of {floor:.2f}: {verdict}."
 
 
-def _top_unlike_base(parts: StudyParts, matrix: Matrix) -> Iterator[str]:
+def _top_unlike_base(parts: Study, matrix: Matrix) -> Iterator[str]:
     """phang2021 Fig. 5: the tuned model's top layers resemble no layer of the base."""
     block = matrix.between(parts.tuned[0], parts.base)
     last = block.values[-1]
@@ -148,7 +149,7 @@ def _top_unlike_base(parts: StudyParts, matrix: Matrix) -> Iterator[str]:
     )
 
 
-def _restarts(parts: StudyParts, matrix: Matrix) -> Iterator[str]:
+def _restarts(parts: Study, matrix: Matrix) -> Iterator[str]:
     """phang2021 Fig. 6: two restarts agree at the top."""
     if len(parts.tuned) < 2:
         return
@@ -170,14 +171,14 @@ def cut_sentence(cut: Mapping[str, Any]) -> str:
     """What was cut and what it cost, or why nothing was."""
     if cut.get("refused"):
         return f"Nothing was cut: {printable(str(cut['refused'])).rstrip('.')}."
-    before, after = (Point(**cut[f"metric_{when}"]) for when in ("before", "after"))
-    change = (after.value - before.value) * 100
-    small, large = cut["parameters_after"], cut["parameters_before"]
+    before, after = (Point(**cut[when]) for when in ("before", "after"))
+    large, small = cut["parameters"]["before"], cut["parameters"]["after"]
     return (
-        f"The cut model keeps {cut['blocks_kept']} of {cut['blocks_total']} blocks: metric {shown(before)} before, "
-        f"{shown(after)} after ({change:+.1f} points; the interval after does not exclude a loss of "
-        f"{max(0.0, before.value - after.low) * 100:.1f}); {large / 1e6:.1f} M parameters become {small / 1e6:.1f} M "
-        f"({small / large - 1:+.0%}), and it takes {cut['latency_ratio']:.2f} of the time."
+        f"The cut model keeps {len(cut['kept'])} of {cut['model']['blocks']} blocks: {cut['metric']} {shown(before)} "
+        f"before, {shown(after)} after, on {cut['rows']['confirm']:,} rows not used for the choice (at least "
+        f"{cut['confidence']:.0%} sure that the loss is within {cut['budget'] * 100:g} points); {large / 1e6:.1f} M "
+        f"parameters become {small / 1e6:.1f} M ({small / large - 1:+.0%}), and it takes {cut['latency']['ratio']:.2f} "
+        "of the time."
     )
 
 

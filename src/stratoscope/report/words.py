@@ -168,9 +168,9 @@ def _blocks(comparison: Comparison) -> Iterator[str]:
     for first, second in combinations(models, 2):
         if _could_be_tuned(first, second):
             yield _two_blocks(first.name, second.name, found)
-    for control in filter(_is_control, models):
+    for control in (m for m in models if m.is_control):
         floor = found[control.name]["contrast"]
-        trained = [m.name for m in models if not _is_control(m)]
+        trained = [m.name for m in models if not m.is_control]
         beaten = [printable(name) for name in trained if found[name]["contrast"] - floor <= CLEAR]
         if beaten:
             yield (
@@ -195,7 +195,7 @@ def _across(comparison: Comparison) -> Iterator[str]:
     """wu2020 section 5.1: lower layers are more similar across architectures than higher ones."""
     matrix = headline(comparison)
     for first, second in combinations(comparison.models, 2):
-        if _same_shape(first, second) or _is_control(first) or _is_control(second):
+        if _same_shape(first, second) or first.is_control or second.is_control:
             continue
         block = matrix.between(first.name, second.name).values
         rows, columns = (split_blocks(layers_of(matrix, m.name)) for m in (first, second))
@@ -209,7 +209,7 @@ def _across(comparison: Comparison) -> Iterator[str]:
 
 
 def _localization(comparison: Comparison) -> Iterator[str]:
-    models = [m for m in comparison.models if not _is_control(m)]
+    models = [m for m in comparison.models if not m.is_control]
     scores = in_order(localization_series(comparison), [m.name for m in models])
     chance = comparison.findings.get("localization_chance", 0.0)
     for name, series in scores.items():
@@ -254,13 +254,9 @@ def _same_shape(first: ModelInfo, second: ModelInfo) -> bool:
     return (first.family, first.layers, first.width) == (second.family, second.layers, second.width)
 
 
-def _is_control(model: ModelInfo) -> bool:
-    return getattr(model, "role", None) == "control" or model.fingerprint.startswith("random-init")
-
-
 def _could_be_tuned(first: ModelInfo, second: ModelInfo) -> bool:
     """Whether the second may have been made from the first; the result does not know more than that."""
-    return _same_shape(first, second) and not _is_control(first) and not _is_control(second)
+    return _same_shape(first, second) and not first.is_control and not second.is_control
 
 
 def _holds(yes: bool) -> str:

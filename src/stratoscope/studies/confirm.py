@@ -62,13 +62,13 @@ def halves(rows: int, seed: int) -> tuple[IntArray, IntArray]:
 def sequence(candidates: Iterable[Candidate], *, whole: float, budget: float) -> list[Candidate]:
     """The candidates worth testing, mildest first: within the budget on the choice half, and not outdone there.
 
-    One that keeps more blocks than another and does no better only adds a hurdle, so it is left out: along what is
-    left, fewer blocks go with a lower metric. Of equally many blocks the best stands for all, the topmost cut of ties.
+    One that keeps more blocks than another and does worse only adds a hurdle, so it is left out: along what is left,
+    the metric does not rise as blocks go. Of equally many blocks the best stands for all, the topmost cut of ties.
     """
     within = [c for c in candidates if c.value >= whole - budget - ROUNDING]
     front: list[Candidate] = []
     for c in sorted(within, key=lambda c: (len(c.kept), -c.value, c.kept)):
-        if not front or c.value > front[-1].value + ROUNDING:
+        if not front or (len(c.kept) > len(front[-1].kept) and c.value >= front[-1].value - ROUNDING):
             front.append(c)
     return front[::-1]
 

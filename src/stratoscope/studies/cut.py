@@ -188,8 +188,8 @@ def _not_confirmed(work: Work, failed: Tested) -> str:
     more = "" if needed is None else f"give about {2 * needed} validation rows instead of {len(work.task.validation)}, "
     return (
         f"nothing can be cut from '{work.spec.label}' within a budget of {work.budget:g}: without"
-        f" {spelled(_gone(work, failed.candidate.kept))}, the mildest cut that the rows for the choice left, the change"
-        f" of {work.metric.name} on {rows} other rows is {_shown(loss)}, and {work.options.confidence:.0%} confidence"
+        f" {spelled(_gone(work, failed.candidate.kept))}, the safest cut by the rows for the choice, the change of"
+        f" {work.metric.name} on {rows} other rows is {_shown(loss)}, and {work.options.confidence:.0%} confidence"
         f" needs a lower end of {-work.budget:g}; {more}{_advice(work)}"
     )
 

@@ -243,13 +243,13 @@ def _skipped(work: _Work, whole: Floats) -> tuple[Floats, Floats]:
                     scores[a - 1, b - 1] = torch.from_numpy(found)
                 work.folder.save(name, partial(save_file, {"scores": scores}))
             pieces.append(load_file(work.folder.part(name))["scores"].numpy())
-    scores = np.concatenate(pieces, axis=2)
+    joined: Floats = np.concatenate(pieces, axis=2)
     metric, targets = metric_named(task.metric), task.targets("validation")
     value, agreement = np.full((blocks, blocks), np.nan), np.full((blocks, blocks), np.nan)
-    for a, b in zip(*np.triu_indices(blocks), strict=True):
-        value[a, b] = metric.score(scores[a, b], targets)
+    for i, j in zip(*np.triu_indices(blocks), strict=True):
+        value[i, j] = metric.score(joined[i, j], targets)
         if not task.regression:
-            agreement[a, b] = (scores[a, b].argmax(axis=1) == whole.argmax(axis=1)).mean()
+            agreement[i, j] = (joined[i, j].argmax(axis=1) == whole.argmax(axis=1)).mean()
     return value, agreement
 
 
@@ -287,8 +287,8 @@ def _check_base(specs: Sequence[ModelSpec], surveys: Sequence[Survey]) -> None:
     if shapes[0] != shapes[1]:
         (a, b), (first, second) = shapes, (s.label for s in specs)
         raise StratoscopeError(
-            f"'{first}' ({a[0]}, {a[1]} blocks, width {a[2]}) was not tuned from '{second}' ({b[0]}, {b[1]} blocks, width"
-            f" {b[2]}); give the model it was tuned from as --base, or leave --base out"
+            f"'{first}' ({a[0]}, {a[1]} blocks, width {a[2]}) was not tuned from '{second}' ({b[0]}, {b[1]} blocks,"
+            f" width {b[2]}); give the model it was tuned from as --base, or leave --base out"
         )
 
 

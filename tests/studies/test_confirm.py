@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from stratoscope.core.errors import StratoscopeError
+from stratoscope.data.metrics import metric_named
+from stratoscope.studies.confirm import (
+    Candidate,
+    Loss,
+    check_rows,
+    confirm,
+    halves,
+    loss_of,
+    rows_for,
+    rows_needed,
+    sequence,
+)
+
+ACCURACY = metric_named("accuracy")
+
+
+def top(depth: int, value: float) -> Candidate:
+    return Candidate(tuple(range(1, depth + 1)), value)
+
+
+def loss(low: float, value: float = 0.0, *, exact: bool = False) -> Loss:
+    return Loss(value, low, value, exact)
+
+
+def one_hot(labels: np.ndarray, classes: int = 2) -> np.ndarray:
+    return np.eye(classes)[labels.astype(int)]
+
+
+def flipped(labels: np.ndarray, rows: range) -> np.ndarray:
+    other = labels.copy()
+    other[list(rows)] = 1 - other[list(rows)]
+    return one_hot(other)
+
+
+# --- the two halves and the order of tests ---------------------------------------------------------------------------
+
+
+def test_the_halves_share_no_row_and_depend_on_the_seed() -> None:
+    one, other = halves(101, 0)
+    assert sorted([*one, *other]) == list(range(101))
+    assert (len(one), len(other)) == (50, 51)
+    assert list(halves(101, 0)[0]) == list(one) != list(halves(101, 1)[0])
+
+
+def test_tests_go_from_the_mildest_cut_to_the_boldest_of_those_within_the_budget() -> None:
+    found = sequence([top(1, 0.6), top(2, 0.86), top(3, 0.88), top(4, 0.89)], whole=0.9, budget=0.05)
+    assert [len(c.kept) for c in found] == [4, 3, 2]
+
+
+def test_a_mild_cut_that_a_bolder_one_outdoes_is_no_hurdle() -> None:
+    found = sequence([top(1, 0.87), top(2, 0.86), top(3, 0.88)], whole=0.9, budget=0.05)
+    assert [len(c.kept) for c in found] == [3, 1]
+
+
+def test_of_equally_many_blocks_the_best_stands_for_all_and_of_ties_the_topmost() -> None:
+    candidates = [Candidate((2, 3), 0.89), Candidate((1, 2), 0.89), Candidate((1, 3), 0.87)]
+    assert sequence(candidates, whole=0.9, budget=0.05) == [Candidate((1, 2), 0.89)]
+    assert sequence([*candidates, Candidate((1, 4), 0.9)], whole=0.9, budget=0.05) == [Candidate((1, 4), 0.9)]
+
+
+def test_nothing_is_tested_after_the_first_failure() -> None:
+    lows = {4: -0.01, 3: -0.06, 2: -0.01}
+    asked = []
+
+    def measure(c: Candidate) -> Loss:
+        asked.append(len(c.kept))
+        return loss(lows[len(c.kept)])
+
+    tested = confirm([top(4, 0.9), top(3, 0.89), top(2, 0.88)], measure, budget=0.05)
+    assert asked == [4, 3]
+    assert [t.confirmed for t in tested] == [True, False]
+
+
+def test_the_fixed_sequence_keeps_its_error_over_many_cuts() -> None:
+    """Twelve cuts, all at the edge of the budget: any of them is confirmed no more often than one would be."""
+    rng, wrong = np.random.default_rng(0), 0
+    edge = int(binom.ppf(0.05, 400, 0.1)) - 1  # losses of 400 rows that confirm a rate below 0.1 at 95 %
+
+    def measure(c: Candidate) -> Loss:
+        return loss(-0.1 if rng.binomial(400, 0.1) <= edge else -0.2)
+
+    order = [top(d, 0.9) for d in range(12, 0, -1)]
+    for _ in range(2000):
+        wrong += confirm(order, measure, budget=0.1)[0].confirmed
+    assert wrong / 2000 < 0.06
+    picked = sum(any(measure(c).low >= -0.1 for c in order) for _ in range(500)) / 500
+    assert picked > 0.2, "testing all and taking what passes would be wrong far more often"
+
+
+# --- how sure one can be ---------------------------------------------------------------------------------------------
+
+
+def test_no_lost_row_is_no_certainty() -> None:
+    labels = np.arange(100) % 2.0
+    found = loss_of(ACCURACY, one_hot(labels), one_hot(labels), labels, confidence=0.95, seed=0)
+    assert (found.value, found.exact) == (0, True)
+    assert found.low == pytest.approx(0.05**0.01 - 1)  # the rule of three, exactly
+
+
+def test_few_lost_rows_give_the_clopper_pearson_bound() -> None:
+    labels = np.arange(200) % 2.0
+    found = loss_of(ACCURACY, flipped(labels, range(2)), one_hot(labels), labels, confidence=0.95, seed=0)
+    assert found.value == pytest.approx(-0.01)
+    assert binom.cdf(2, 200, -found.low) == pytest.approx(0.05)
+
+
+def test_with_many_differing_rows_it_is_the_bootstrap() -> None:
+    labels = np.arange(1000) % 2.0
+    cut, whole = flipped(labels, range(100)), flipped(labels, range(100, 200))
+    found = loss_of(ACCURACY, cut, whole, labels, confidence=0.95, seed=0)
+    assert (found.value, found.exact) == (0, False)
+    assert found.low == pytest.approx(-1.645 * math.sqrt(0.2 / 1000), rel=0.1)
+    assert found.high == pytest.approx(-found.low, rel=0.15)
+
+
+@pytest.mark.parametrize("gain", [0.0, 0.01, 0.05])
+def test_a_loss_at_the_edge_of_the_budget_is_confirmed_no_more_often_than_stated(gain: float) -> None:
+    rng, labels, hits = np.random.default_rng(0), np.zeros(300), 0
+    for _ in range(300):
+        kind = rng.choice(3, size=300, p=[gain + 0.02, gain, 0.98 - 2 * gain])
+        cut, whole = one_hot((kind == 0) * 1.0), one_hot((kind == 1) * 1.0)
+        hits += loss_of(ACCURACY, cut, whole, labels, confidence=0.95, seed=0).low >= -0.02
+    assert hits / 300 < 0.08
+
+
+@pytest.mark.parametrize("name", ["matthews", "f1"])
+def test_other_metrics_of_classes_take_unseen_losses_where_they_hurt_most(name: str) -> None:
+    labels = (np.arange(100) < 10) * 1.0  # ten rows of class 1
+    metric = metric_named(name)
+    found = loss_of(metric, one_hot(labels), one_hot(labels), labels, confidence=0.95, seed=0)
+    assert found.low == pytest.approx(metric.score(flipped(labels, range(3)), labels) - 1)  # three of them lost
+    assert found.low < metric.score(flipped(labels, range(50, 53)), labels) - 1
+
+
+def test_a_regression_takes_unseen_rows_as_predicted_by_the_mean() -> None:
+    labels = np.linspace(-1, 1, 100)
+    metric = metric_named("correlation")
+    few, many = (
+        loss_of(metric, y[:, None], y[:, None], y, confidence=0.95, seed=0) for y in (labels, np.linspace(-1, 1, 1000))
+    )
+    worse = labels.copy()
+    worse[[0, 99, 1]] = 0
+    assert few.low == pytest.approx(metric.score(worse[:, None], labels) - 1)
+    assert few.low < many.low < 0
+
+
+def test_a_cut_wrong_everywhere_has_no_lower_end_below_what_is_possible() -> None:
+    labels = np.arange(20) % 2.0
+    found = loss_of(ACCURACY, flipped(labels, range(20)), one_hot(labels), labels, confidence=0.95, seed=0)
+    assert found.low == found.value == -1
+
+
+# --- how many rows it takes ------------------------------------------------------------------------------------------
+
+
+def test_rows_for_a_loss_free_cut_are_just_enough() -> None:
+    n = rows_for(0.01, 0.95)
+    assert n == 299
+    assert 1 - 0.05 ** (1 / n) <= 0.01 < 1 - 0.05 ** (1 / (n - 1))
+
+
+def test_rows_needed_grow_with_the_square_of_the_excess() -> None:
+    assert rows_needed(loss(-0.06, -0.02), 100, budget=0.04) == 400
+    assert rows_needed(loss(-0.06, -0.02, exact=True), 100, budget=0.04) == 200
+    assert rows_needed(loss(-0.0633, 0.0), 1000, budget=0.03) == 4500
+    assert rows_needed(loss(-0.08, -0.04), 100, budget=0.04) is None
+
+
+def test_rows_too_few_for_the_budget_are_told() -> None:
+    with pytest.raises(StratoscopeError, match=r"50 validation rows are too few.*loss of at most 0.01 with 95%.*598"):
+        check_rows(50, ACCURACY, budget=0.01, confidence=0.95)
+    check_rows(598, ACCURACY, budget=0.01, confidence=0.95)
+    with pytest.raises(StratoscopeError, match="3 validation rows are too few"):
+        check_rows(3, metric_named("correlation"), budget=0.01, confidence=0.95)

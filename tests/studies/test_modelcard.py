@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from huggingface_hub import ModelCard
+
+from stratoscope.studies.modelcard import escaped, model_card, ranges, spelled
+
+
+def record(**changes: Any) -> dict[str, Any]:
+    point = {"value": 0.9, "low": 0.88, "high": 0.92}
+    made: dict[str, Any] = {
+        "model": {"name": "tuned", "source": "org/tuned", "hub": True, "blocks": 6},
+        "class": "AutoModelForSequenceClassification",
+        "kept": [1, 2, 3, 6],
+        "dropped": [4, 5],
+        "task": {"name": "sst2", "format": "single"},
+        "metric": "accuracy",
+        "budget": 0.01,
+        "confidence": 0.95,
+        "rows": {"choose": 436, "confirm": 437, "seed": 0},
+        "tested": [{}, {}],
+        "before": point,
+        "after": {**point, "value": 0.895},
+        "difference": {"value": -0.005, "low": -0.0091, "high": 0.001},
+        "parameters": {"before": 22_000_000, "after": 18_500_000},
+        "latency": {"ratio": 0.7, "low": 0.65, "high": 0.75, "rounds": 15, "device": "cpu", "threads": 1},
+        "baselines": {"majority": 0.5, "bag_of_words": 0.8},
+        "head": {"tuned": False},
+        "length": 128,
+        "reload": {"rows": 32, "apart": 0.0},
+        "warnings": [],
+    }
+    return made | changes
+
+
+def test_the_card_has_the_numbers_and_front_matter_the_hub_reads() -> None:
+    text = model_card(record())
+    data = ModelCard(text).data.to_dict()
+    assert data["base_model"] == "org/tuned"
+    assert data["pipeline_tag"] == "text-classification"
+    assert (data["library_name"], data["metrics"]) == ("transformers", ["accuracy"])
+    for part in ("blocks 4-5", "(1-3, 6)", "18,500,000 (84%)", "-0.0050", "-0.0091", "budget: 0.01",
+                 "0.70 (0.65 to 0.75)", "437 validation rows", "2 cuts were tested", "0.9000 (0.8800 to 0.9200)"):  # fmt: skip
+        assert part in text
+    assert "AutoModelForSequenceClassification.from_pretrained(folder)" in text
+    assert "Warnings" not in text
+
+
+def test_a_local_source_is_no_base_model_and_a_choice_task_has_no_pipeline() -> None:
+    local = record(
+        model={"name": "x", "source": "runs/x", "hub": False, "blocks": 6}, task={"name": "t", "format": "choice"}
+    )
+    data = ModelCard(model_card(local)).data.to_dict()
+    assert "base_model" not in data
+    assert "pipeline_tag" not in data
+
+
+def test_names_from_outside_write_no_markup() -> None:
+    evil = 'x\n---\n<script>alert(1)</script> | [a](b) `c` "d" \u202e'
+    made = record(
+        model={"name": evil, "source": evil, "hub": True, "blocks": 6},
+        task={"name": evil, "format": "single"},
+        warnings=[evil],
+        head={"tuned": True},
+    )
+    text = model_card(made)
+    assert "<script>" not in text.replace("\\<", "")
+    assert "\u202e" not in text
+    assert text.count("\n---\n") == 1  # the end of the front matter
+    assert "base_model" not in ModelCard(text).data.to_dict()
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert {line.replace("\\|", "").count("|") for line in rows} == {4}
+    assert "## Warnings" in text
+    assert "tuned further" in text
+
+
+@pytest.mark.parametrize(
+    ("blocks", "words"), [([], "none"), ([3], "3"), ([1, 2, 4], "1-2, 4"), ([5, 6, 7], "5-7"), ([1, 3, 5], "1, 3, 5")]
+)
+def test_runs_of_blocks_are_drawn_together(blocks: list[int], words: str) -> None:
+    assert ranges(blocks) == words
+
+
+def test_one_block_is_no_plural() -> None:
+    assert (spelled([6]), spelled([5, 6])) == ("block 6", "blocks 5-6")
+
+
+def test_escaping_keeps_plain_names_readable() -> None:
+    assert escaped("all-MiniLM-L6 v2.1") == "all-MiniLM-L6 v2.1"

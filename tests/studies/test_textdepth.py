@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import tiny
+from stratoscope.core.errors import StratoscopeError
+from stratoscope.data.corpus import Corpus, Sentence
+from stratoscope.models.loading import ModelSpec
+from stratoscope.models.perplexity import load_causal, perplexity
+from stratoscope.models.surgery import exported
+from stratoscope.studies.textdepth import perplexity_by_depth
+
+TEXTS = Corpus("texts", tuple(Sentence(t) for t in tiny.SENTENCES), tuple(range(len(tiny.SENTENCES))))
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "gemma2"])
+def test_every_depth_is_that_of_a_model_built_at_that_depth(family: str, tmp_path: Path) -> None:
+    folder = tiny.checkpoint(family, tmp_path / "model", head="causal")
+    found = perplexity_by_depth(folder, TEXTS, out=tmp_path / "run")
+    assert len(found) == tiny.LAYERS + 1
+    whole = load_causal(ModelSpec(str(folder)))
+    for depth, point in enumerate(found):
+        built = exported(whole.module, range(1, depth + 1))
+        assert point.value == pytest.approx(perplexity(built, whole.encoder, TEXTS).value, rel=1e-5)
+    assert len({round(p.value, 3) for p in found}) == len(found)
+    record = json.loads((tmp_path / "run" / "perplexity.json").read_text())
+    assert [p["value"] for p in record["points"]] == [p.value for p in found]
+    assert record["corpus"]["texts"] == len(TEXTS)
+
+
+def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
+    folder = tiny.checkpoint("bert", tmp_path / "model")
+    with pytest.raises(StratoscopeError, match="no causal language model"):
+        perplexity_by_depth(folder, TEXTS)
+    with pytest.raises(StratoscopeError, match="--batch-tokens of at least 1, got 0"):
+        perplexity_by_depth(folder, TEXTS, batch_tokens=0)
