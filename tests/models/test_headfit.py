@@ -16,7 +16,8 @@ import tiny
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.taskdata import CHOICE, SINGLE, Example, TaskData
 from stratoscope.models.families import FAMILIES
-from stratoscope.models.headfit import FittedHead, Goal, Scale, fit_head, first_map, scale_of
+from stratoscope.models.fitting import Goal, Scale, scale_of
+from stratoscope.models.headfit import FittedHead, first_map, fit_head
 from stratoscope.models.layervectors import head_scores
 from stratoscope.models.loading import ModelSpec
 from stratoscope.models.taskmodel import load_for_task
@@ -116,7 +117,7 @@ def test_one_linear_map_is_logistic_regression(tmp_path: Path) -> None:
     fitted = fit_head(module, x, Goal(y, 1, False), start=start())
     got = fitted.scores(module, x)
     assert fitted.linear
-    np.testing.assert_allclose(got[:, 1] - got[:, 0], reference.decision_function(scale_of(x)(x).numpy()), atol=0.15)
+    np.testing.assert_allclose(got[:, 1] - got[:, 0], reference.decision_function(scale_of(x)(x).numpy()), atol=0.3)
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
@@ -142,7 +143,7 @@ def test_multiple_choice(tmp_path: Path) -> None:
 
 def test_a_curved_boundary_is_left_to_the_pooler(tmp_path: Path) -> None:
     module = model("bert", tmp_path)
-    x, _ = rows(2 * N)
+    x, _ = rows(10 * N)
     z = scale_of(x)(x)
     y = (z[:, 0].abs() > 0.67).double().numpy()
     linear = LogisticRegression().fit(z.numpy(), y).score(z.numpy(), y)

@@ -86,7 +86,7 @@ def answers(folder: Path, given: list[str], auto: str = "AutoModelForSequenceCla
 
 def task_of(folder: Path, rows: int = 160, *, right: bool = True, name: str = "planted") -> TaskData:
     """As many rows of each class as of the other, labelled by the model itself, or with the other label."""
-    given = list(dict.fromkeys(texts(8 * rows, 0)))
+    given = list(dict.fromkeys(texts(4 * rows, 0)))
     said = answers(folder, given).argmax(axis=1)
     sides = [[t for t, s in zip(given, said, strict=True) if s == side][: rows // 2] for side in (0, 1)]
     assert all(len(side) == rows // 2 for side in sides), "the model almost never gives one of the labels"

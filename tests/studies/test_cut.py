@@ -23,6 +23,7 @@ from stratoscope.data.taskdata import TaskData
 from stratoscope.models import surgery
 from stratoscope.studies import cut as study
 from stratoscope.studies import cutfiles
+from stratoscope.studies.confirm import halves
 from stratoscope.studies.cut import Cut, CutOptions, cut, parse_budget
 from stratoscope.studies.finetune import FinetuneOptions, finetune
 
@@ -119,7 +120,19 @@ def test_multiple_choice_models_are_cut(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("family", tiny.TOKENIZERS)
+def test_every_family_is_cut_with_its_head_tuned_and_gives_what_it_was_judged_by(family: str, tmp_path: Path) -> None:
+    folder = tiny.checkpoint(family, tmp_path / "model", head="classification")
+    task = classification(24)
+    found = cut(folder, task, budget=0.9, out=tmp_path / "small", options=CutOptions(head=True))
+    assert found.kept == (1,)
+    rows = halves(24, 0)[1]
+    told = answers(found.folder, [task.validation[k].texts[0][0] for k in rows]).argmax(axis=1)
+    assert (told == task.targets("validation")[rows]).mean() == found.record["after"]["value"] > 0.85
+
+
 def test_no_fewer_blocks_stay_than_asked(lazy: Path, task: TaskData, tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir()  # an empty folder is free
     assert cut(lazy, task, budget=BUDGET, out=tmp_path / "s", options=CutOptions(keep=3)).kept == (1, 2, 3)
 
 

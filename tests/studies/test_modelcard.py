@@ -42,7 +42,8 @@ def test_the_card_has_the_numbers_and_front_matter_the_hub_reads() -> None:
     assert data["pipeline_tag"] == "text-classification"
     assert (data["library_name"], data["metrics"]) == ("transformers", ["accuracy"])
     for part in ("blocks 4-5", "(1-3, 6)", "18,500,000 (84%)", "-0.0050", "-0.0091", "budget: 0.01",
-                 "0.70 (0.65 to 0.75)", "437 validation rows", "2 cuts were tested", "0.9000 (0.8800 to 0.9200)"):  # fmt: skip
+                 "0.70 (0.65 to 0.75)", "437 validation rows", "2 cuts were tested",
+                 "0.9000 (0.8800 to 0.9200)"):  # fmt: skip
         assert part in text
     assert "AutoModelForSequenceClassification.from_pretrained(folder)" in text
     assert "Warnings" not in text

@@ -18,7 +18,7 @@ from stratoscope.studies.prune import prune
 BRIEF = FinetuneOptions(recipe="quick", lr=1e-3, max_steps=6, batch=8, checkpoint_steps=2)
 
 
-class Stop(Exception):
+class StopError(Exception):
     """Ends a run in the middle."""
 
 
@@ -64,9 +64,9 @@ def test_the_rest_is_fine_tuned_and_the_record_says_what_went(
 def test_a_stopped_run_goes_on_and_ends_the_same(base: Path, whole: Finetuned, tmp_path: Path) -> None:
     def stop(done: int) -> None:
         if done == 5:
-            raise Stop
+            raise StopError
 
-    with pytest.raises(Stop):
+    with pytest.raises(StopError):
         prune(base, classification(), drop="top:2", out=tmp_path, options=BRIEF, progress=Told(stop))
     told = Told()
     again = prune(base, classification(), drop="top:2", out=tmp_path, options=BRIEF, progress=told)[0]

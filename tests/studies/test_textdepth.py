@@ -22,6 +22,7 @@ def test_every_depth_is_that_of_a_model_built_at_that_depth(family: str, tmp_pat
     found = perplexity_by_depth(folder, TEXTS, out=tmp_path / "run")
     assert len(found) == tiny.LAYERS + 1
     whole = load_causal(ModelSpec(str(folder)))
+    assert found[-1] == perplexity(whole.module, whole.encoder, TEXTS)
     for depth, point in enumerate(found):
         built = exported(whole.module, range(1, depth + 1))
         assert point.value == pytest.approx(perplexity(built, whole.encoder, TEXTS).value, rel=1e-5)
@@ -35,5 +36,8 @@ def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
     folder = tiny.checkpoint("bert", tmp_path / "model")
     with pytest.raises(StratoscopeError, match="no causal language model"):
         perplexity_by_depth(folder, TEXTS)
+    decoder = tiny.checkpoint("gpt2", tmp_path / "decoder", head="causal")
+    with pytest.raises(StratoscopeError, match="texts of two tokens or more, got none in 'short'"):
+        perplexity_by_depth(decoder, Corpus("short", (Sentence("a"),), (0,)))
     with pytest.raises(StratoscopeError, match="--batch-tokens of at least 1, got 0"):
         perplexity_by_depth(folder, TEXTS, batch_tokens=0)

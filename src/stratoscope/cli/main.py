@@ -167,17 +167,17 @@ app.add_typer(tuning.study, name="study")
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/demo"),
-    hub: Annotated[bool, typer.Option("--hub", help="Use models and data from the hub instead.")] = False,
-    limit: Annotated[int, typer.Option(help="Number of reviews.")] = 2000,
+    out: Annotated[Path, typer.Option(help="Folder for all it makes.")] = Path("runs/demo"),
+    hub: Annotated[bool, typer.Option("--hub", help="Use a model and data from the hub instead.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer rows and steps: under two minutes.")] = False,
 ) -> None:
-    """Compare real models on real text: MiniLM, its further-tuned sibling, and a random-init copy."""
+    """Fine-tune a real model on real text, see what changed, and cut the layers it does not need."""
     from stratoscope.cli.show import Console, draw, tell
     from stratoscope.studies.demo import run_demo
 
     with Console() as console:
-        comparison = run_demo(out, hub=hub, limit=limit, progress=console, then=partial(draw, console))
-    tell(out, comparison)
+        study = run_demo(out, hub=hub, quick=quick, progress=console, then=partial(draw, console))
+    tell(out, study)
 
 
 def _version(wanted: bool) -> None:

@@ -15,8 +15,6 @@ from stratoscope.core.runfolder import canonical_json, write_text
 
 STUDY = "study.json"
 KIND, FORMAT = "study", 1
-CUT = "cut.json"
-"""Beside a cut checkpoint: what was cut and what that cost."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class Study:
     depth: Depth | None = None
     """In the run folder `depth`."""
     cut: Mapping[str, Any] | None = None
-    """In the checkpoint folder `cut`: blocks kept, metric and parameters before and after; or why nothing was cut."""
+    """Of the first tuned model: what `cut.json` says, or under `refused` why nothing was cut."""
 
     def __post_init__(self) -> None:
         if not self.tuned:
@@ -53,12 +51,13 @@ class Study:
             "base": self.base,
             "tuned": list(self.tuned),
             "control": self.control,
+            "cut": None if self.cut is None else dict(self.cut),
         }
         write_text(Path(folder) / STUDY, canonical_json(plain) + "\n")
 
     @classmethod
     def load(cls, folder: str | Path) -> Study:
-        """Read a study and its parts; depth and cut are there if their folders are."""
+        """Read a study and its parts; depth is there if its folder is."""
         folder = Path(folder)
         path = folder / STUDY
         if not path.is_file():
@@ -71,10 +70,9 @@ class Study:
                 raise ValueError(f"kind '{plain['kind']}' of format {plain['format']}")
             units, tuned = [str(u) for u in plain["units"]], tuple(str(t) for t in plain["tuned"])
             base, control = plain["base"], plain["control"]
-            cut = folder / "cut" / CUT
-            found = json.loads(cut.read_text(encoding="utf-8")) if cut.is_file() else None
+            cut = plain["cut"]
         except (KeyError, TypeError, ValueError) as e:
             raise StratoscopeError(f"{path} is damaged ({e}); run the same command again to mend it") from e
         depth = Depth.load(folder / "depth") if (folder / "depth" / DEPTH).is_file() else None
         comparisons = {unit: Comparison.load(folder / unit) for unit in units}
-        return cls(comparisons, base, tuned, control, depth, found)
+        return cls(comparisons, base, tuned, control, depth, cut)

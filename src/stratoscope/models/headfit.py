@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,74 +20,18 @@ from torch.func import functional_call
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.models.examples import Floats
 from stratoscope.models.extraction import evaluating
+from stratoscope.models.fitting import Fitting, Goal, Scale, State, Steps, scale_of
 from stratoscope.models.heads import head_parameters, reading
 
-PENALTY = 2.0
+PENALTY = 0.6
 """L2 penalty on the weights of a head with a pooler, times the root of the number of rows (as noise in gradients)."""
 LINEAR_PENALTY = 1.0
 """The same on a linear map: scikit-learn's default (C = 1)."""
 HELD_OUT = 0.1
 """Share of the training rows that judge between two heads; the better one is then fitted to all rows."""
-CHUNK = 10
-"""Steps between two looks at the objective."""
-MOST_STEPS, MOST_LINEAR_STEPS = 100, 1000
-FLAT, LINEAR_FLAT = 1e-3, 1e-5
-"""Converged when `CHUNK` steps lower the objective by less than this part of it."""
+STEPS, LINEAR_STEPS = Steps(60, 1e-3), Steps(1000, 1e-5)
 SMALL = 1e-3
 """Scale at which a pooler's activation passes a linear map through."""
-ROUNDING = 8 * torch.finfo(torch.float32).eps
-"""A feature that varies by less than this part of its size does not vary."""
-
-
-@dataclass(frozen=True)
-class Scale:
-    """Mean and spread of features over the training rows."""
-
-    mean: Tensor
-    """(width,) float64."""
-    spread: Tensor
-    """(width,) float64; 1 for a feature that does not vary."""
-    constant: bool
-    """No feature varies: every row is the same vector."""
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Standardised rows, float32."""
-        return ((x.double() - self.mean) / self.spread).float()
-
-
-def scale_of(x: Tensor) -> Scale:
-    """Statistics of rows (n, width)."""
-    spread, mean = torch.std_mean(x.double(), dim=0, correction=0)
-    still = spread <= ROUNDING * x.abs().amax(dim=0)
-    return Scale(mean, torch.where(still, 1.0, spread), bool(still.all()))
-
-
-@dataclass(frozen=True)
-class Goal:
-    """What a head is tuned for."""
-
-    targets: Floats
-    """(examples,) class indices, right choices, or targets of a regression."""
-    choices: int
-    regression: bool
-
-    def losses(self, outputs: Tensor, examples: Tensor) -> Tensor:
-        """Of each example: cross-entropy (over the choices, if there are some), or the squared error in variances."""
-        targets = torch.from_numpy(self.targets)[examples]
-        if self.regression:
-            variance = max(float(np.var(self.targets)), 1e-12)
-            return (outputs[:, 0] - targets.to(outputs.dtype)).square() / (2 * variance)
-        return nn.functional.cross_entropy(self._scores(outputs), targets.long(), reduction="none")
-
-    def errors(self, outputs: Tensor, examples: Tensor) -> Tensor:
-        """Of each example: 1 if its prediction is wrong, else 0; or the loss of a regression."""
-        if self.regression:
-            return self.losses(outputs, examples)
-        return self._scores(outputs).argmax(dim=1) != torch.from_numpy(self.targets)[examples]
-
-    def _scores(self, outputs: Tensor) -> Tensor:
-        """(examples, classes or choices)."""
-        return outputs.view(-1, self.choices) if self.choices > 1 else outputs
 
 
 @dataclass(frozen=True)
@@ -139,27 +84,27 @@ def fit_head(module: Any, vectors: Tensor, goal: Goal, *, start: Scale, seed: in
     order = torch.from_numpy(np.random.default_rng(seed).permutation(n))
     with _head_of(module) as head:
 
-        def call(state: _State, rows: Tensor) -> Tensor:
+        def call(state: State, rows: Tensor) -> Tensor:
             return head(_assembled(state.parameters, state.offset, scale, first), rows)
 
-        fitting = _Fitting(call, goal, x)
+        fitting = Fitting(call, goal, x)
         if sum(p.dim() > 1 for p in begin.parameters.values()) == 1:
-            found, converged = fitting.run(begin, order, _linear_penalty(begin), LINEAR_FLAT)
+            found, converged = fitting.run(begin, order, _linear_penalty(begin), LINEAR_STEPS)
             return FittedHead(scale, found.parameters, found.offset, first, linear=True, converged=converged)
         held, rest = order[: max(2, round(HELD_OUT * n))], order[max(2, round(HELD_OUT * n)) :]
-        own, _ = fitting.run(begin, rest, PENALTY * len(rest) ** 0.5, FLAT)
-        plain = _Fitting(_linear_call, goal, x)
+        own, _ = fitting.run(begin, rest, PENALTY * len(rest) ** 0.5, STEPS)
+        z = x if begin.offset is None else _across(scale(vectors), scale)
+        plain = Fitting(_linear_call, goal, z)
         zero = _zero_map(begin, first)
-        line, _ = plain.run(zero, rest, _linear_penalty(zero), LINEAR_FLAT)
+        line, _ = plain.run(zero, rest, _linear_penalty(zero), LINEAR_STEPS)
         gain = plain.errors(line, held) - fitting.errors(own, held)
-        passed = _passing(begin, first, line)
-        if gain.mean() <= gain.std() / len(held) ** 0.5 and _agree(call(passed, x), _linear_call(line, x)):
-            line, converged = plain.run(line, order, _linear_penalty(zero), LINEAR_FLAT)
-            final, linear = _passing(begin, first, line), True
-        else:
-            final, converged = fitting.run(own, order, PENALTY * n**0.5, FLAT)
-            linear = False
-    return FittedHead(scale, final.parameters, final.offset, first, linear=linear, converged=converged)
+        if gain.mean() <= gain.std() / len(held) ** 0.5:
+            line, converged = plain.run(line, order, _linear_penalty(zero), LINEAR_STEPS)
+            passing = _passing(partial(call, rows=x), begin, first, line, z)
+            if passing is not None:
+                return FittedHead(scale, passing.parameters, passing.offset, first, linear=True, converged=converged)
+        found, converged = fitting.run(own, order, PENALTY * n**0.5, STEPS)
+    return FittedHead(scale, found.parameters, found.offset, first, linear=False, converged=converged)
 
 
 def first_map(module: Any) -> str:
@@ -186,118 +131,80 @@ def first_map(module: Any) -> str:
     return called[0]
 
 
-@dataclass(frozen=True)
-class _State:
-    """Parameters on the way; those of the first map are in standardised units."""
-
-    parameters: Mapping[str, Tensor]
-    offset: Tensor | None = None
-
-
-@dataclass(frozen=True)
-class _Fitting:
-    call: Callable[[_State, Tensor], Tensor]
-    goal: Goal
-    features: Tensor
-
-    def errors(self, state: _State, examples: Tensor) -> Tensor:
-        """What the head gets wrong of each example."""
-        with torch.no_grad():
-            return self.goal.errors(self.call(state, self._texts(examples)), examples).double()
-
-    def run(self, state: _State, examples: Tensor, penalty: float, flat: float) -> tuple[_State, bool]:
-        """L-BFGS on all examples at once until the objective is flat; whether it became so."""
-        free = {k: v.clone().requires_grad_() for k, v in state.parameters.items()}
-        offset = None if state.offset is None else state.offset.clone().requires_grad_()
-        leaves = [*free.values(), *(() if offset is None else (offset,))]
-        now, x = _State(free, offset), self._texts(examples)
-        optimiser: Any = torch.optim.LBFGS(
-            leaves, max_iter=CHUNK, history_size=CHUNK, line_search_fn="strong_wolfe", tolerance_change=0.0
-        )
-
-        def objective() -> Tensor:
-            optimiser.zero_grad()
-            size = torch.stack([p.square().sum() for p in free.values() if p.dim() > 1]).sum()
-            loss = self.goal.losses(self.call(now, x), examples).mean()
-            total = loss + penalty / (2 * len(examples)) * size
-            total.backward()  # type: ignore[no-untyped-call]
-            return total
-
-        before, converged = float("inf"), False
-        for _ in range((MOST_STEPS if flat == FLAT else MOST_LINEAR_STEPS) // CHUNK):
-            after = float(optimiser.step(objective).detach())  # what it was before these steps
-            converged = before - after < flat * before
-            if converged:
-                break
-            before = after
-        return _State({k: v.detach() for k, v in free.items()}, None if offset is None else offset.detach()), converged
-
-    def _texts(self, examples: Tensor) -> Tensor:
-        """Features of all texts of these examples."""
-        c = self.goal.choices
-        return self.features[(examples[:, None] * c + torch.arange(c)).flatten()]
-
-
-def _linear_call(state: _State, x: Tensor) -> Tensor:
+def _linear_call(state: State, x: Tensor) -> Tensor:
     return x @ state.parameters["weight"].T + state.parameters["bias"]
 
 
-def _zero_map(begin: _State, first: str) -> _State:
+def _zero_map(begin: State, first: str) -> State:
     """A linear map from the vector to the outputs of the head, to begin with."""
     last = _last_weight(begin, first)
     width = begin.parameters[f"{first}.weight"].shape[1]
-    return _State(
+    return State(
         {"weight": torch.zeros(len(begin.parameters[last]), width), "bias": torch.zeros(len(begin.parameters[last]))}
     )
 
 
-def _linear_penalty(state: _State) -> float:
+def _linear_penalty(state: State) -> float:
     """Two classes have two opposite rows here and one in scikit-learn, whose square is twice that of both."""
     rows = len(next(p for p in state.parameters.values() if p.dim() > 1))
     return LINEAR_PENALTY * (2.0 if rows == 2 else 1.0)
 
 
-def _last_weight(begin: _State, first: str) -> str:
+def _last_weight(begin: State, first: str) -> str:
     return [name for name, p in begin.parameters.items() if p.dim() > 1 and name != f"{first}.weight"][-1]
 
 
-def _passing(begin: _State, first: str, line: _State) -> _State:
-    """The head as a linear map: each output has two opposite units, between which any activation is odd, and small."""
-    last = _last_weight(begin, first)
-    found = {name: torch.zeros_like(p) if p.dim() > 1 else p.clone() for name, p in begin.parameters.items()}
-    rows = line.parameters["weight"]
+def _passing(call: Callable[[State], Tensor], begin: State, first: str, line: State, z: Tensor) -> State | None:
+    """The head as this linear map: each output has two opposite units, whose difference is odd whatever the activation.
+
+    None if the head cannot be one, for want of room or of a last bias, or as the map does not come out of it.
+    """
+    last, rows = _last_weight(begin, first), line.parameters["weight"]
+    bias, k = last.replace("weight", "bias"), len(rows)
+    if 2 * k >= begin.parameters[last].shape[1] - 2 or bias not in begin.parameters:
+        return None
+    # Norms are left without weights; the idle units, told apart, give one after the pooler a spread that stays.
+    found = {
+        name: torch.full_like(p, float(p.dim() == 1 and "bias" not in name)) for name, p in begin.parameters.items()
+    }
+    idle = torch.arange(len(found[f"{first}.weight"])) % 2.0
+    idle[: 2 * k] = 0
+    found[f"{first}.weight"][: 2 * k] = SMALL * torch.cat([rows, -rows])
     if f"{first}.bias" in found:
-        found[f"{first}.bias"].zero_()
-    if 2 * len(rows) > found[last].shape[1] or last.replace("weight", "bias") not in found:
-        return begin
-    found[f"{first}.weight"][: 2 * len(rows)] = SMALL * torch.cat([rows, -rows])
-    units = torch.eye(len(rows)) / SMALL
-    found[last][:, : 2 * len(rows)] = torch.cat([units, -units], dim=1)
-    found[last.replace("weight", "bias")] = line.parameters["bias"].clone()
-    return _State(found, None if begin.offset is None else torch.zeros_like(begin.offset))
+        found[f"{first}.bias"] += idle
+    found[last][:, : 2 * k] = torch.cat([torch.eye(k), -torch.eye(k)], dim=1)
+    state = State(found, None if begin.offset is None else idle)
+    with torch.no_grad():
+        wanted, got = z @ rows.T, call(state)
+        factor = (got * wanted).sum() / got.square().sum().clamp_min(1e-30)
+        faithful = (factor * got - wanted).abs().max() <= 1e-2 * wanted.abs().max()
+    found[last] *= factor
+    found[bias] += line.parameters["bias"]
+    return state if bool(faithful) else None
 
 
-def _agree(got: Tensor, wanted: Tensor) -> bool:
-    """Whether a head passes a map through (one that normalises what its pooler gives does not)."""
-    return bool((got - wanted).abs().max() <= 1e-2 * max(1.0, float(wanted.abs().max())))
-
-
-def _beginning(module: Any, first: str, start: Scale) -> _State:
+def _beginning(module: Any, first: str, start: Scale) -> State:
     """The model's own head for vectors standardised as `start` would have it, with an offset where it has no bias."""
     found = {name: p.detach().to("cpu", torch.float32) for name, p in head_parameters(module)}
     weight = found[f"{first}.weight"].double()
     shift = (weight @ start.mean).float()
     found[f"{first}.weight"] = (weight * start.spread).float()
     if f"{first}.bias" not in found:
-        return _State(found, shift)
+        return State(found, shift)
     found[f"{first}.bias"] = found[f"{first}.bias"] + shift
-    return _State(found)
+    return State(found)
 
 
 def _features(vectors: Tensor, scale: Scale, offset: Tensor | None) -> Tensor:
     """Standardised rows; for a first map without bias they keep their mean, which then stands in for the bias."""
     z = scale(vectors)
     return z if offset is None else z + (scale.mean / scale.spread).float()
+
+
+def _across(z: Tensor, scale: Scale) -> Tensor:
+    """Standardised rows without their part along the mean, which a first map without bias needs for its offset."""
+    m = nn.functional.normalize(scale.mean / scale.spread, dim=0).float()
+    return z - torch.outer(z @ m, m)
 
 
 def _assembled(parameters: Mapping[str, Tensor], offset: Tensor | None, scale: Scale, first: str) -> dict[str, Tensor]:

@@ -20,12 +20,16 @@ from stratoscope.models.loading import ModelSpec
 from stratoscope.models.surgery import exported
 from stratoscope.studies.confirm import Candidate, Loss, Tested, check_rows, confirm, loss_of, rows_needed, sequence
 from stratoscope.studies.cutfiles import CUT, FORMAT, KIND, write_cut
-from stratoscope.studies.cutwork import CutOptions, Judged, Work, check, judge, prepare, wearing
+from stratoscope.studies.cutwork import TOP, CutOptions, Judged, Work, check, judge, prepare, wearing
 from stratoscope.studies.modelcard import spelled
 
-__all__ = ["Cut", "CutOptions", "cut", "parse_budget"]
+__all__ = ["Cut", "CutOptions", "NothingToCutError", "cut", "parse_budget"]
 
 MADE = "checkpoint"
+
+
+class NothingToCutError(StratoscopeError):
+    """No cut was confirmed to stay within the budget."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +130,7 @@ def _choose(work: Work, judged: Judged) -> list[Tested]:
     whole = work.score(judged.whole[work.choose], work.choose)
     order = sequence(judged.candidates, whole=whole, budget=work.budget)
     if not order:
-        raise StratoscopeError(_none_within(work, judged))
+        raise NothingToCutError(_none_within(work, judged))
     order = sequence(_exportable(work, judged.candidates, whole), whole=whole, budget=work.budget)
     targets = work.inputs["validation"].targets[work.sure]
 
@@ -142,7 +146,7 @@ def _choose(work: Work, judged: Judged) -> list[Tested]:
 
     tested = confirm(order, measure, budget=work.budget)
     if not tested[0].confirmed:
-        raise StratoscopeError(_not_confirmed(work, tested[0]))
+        raise NothingToCutError(_not_confirmed(work, tested[0]))
     return tested
 
 
@@ -195,7 +199,9 @@ def _not_confirmed(work: Work, failed: Tested) -> str:
 
 
 def _advice(work: Work) -> str:
-    return "give a larger --budget" if work.options.head else "give a larger --budget or tune the head (--head)"
+    if work.options.head or work.options.blocks != TOP:
+        return "give a larger --budget"
+    return "give a larger --budget, tune the head (--head) or let any blocks go (--blocks any)"
 
 
 def _shown(loss: Loss) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import shutil
 from collections.abc import Sequence
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -135,14 +136,12 @@ def _record(work: Work, judged: Judged, tested: Sequence[Tested], chosen: Tested
         "rows": {"choose": len(work.choose), "confirm": len(work.sure), "seed": options.seed},
         "whole_on_choice_rows": work.score(judged.whole[work.choose], work.choose),
         "candidates": [{"kept": list(c.kept), "value": c.value} for c in judged.candidates],
-        "tested": [{"kept": list(t.candidate.kept), "confirmed": t.confirmed} | vars(t.loss) for t in tested],
+        "tested": [{"kept": list(t.candidate.kept), "confirmed": t.confirmed} | asdict(t.loss) for t in tested],
         "before": before,
         "after": after,
-        "difference": vars(chosen.loss),
+        "difference": asdict(chosen.loss),
         "baselines": floor,
-        "head": {"tuned": False}
-        if head is None
-        else {"tuned": True, "penalty": head.penalty, "converged": head.converged},
+        "head": {"tuned": head is not None, "converged": head is None or head.converged},
         "length": work.length,
         "warnings": _warnings(work, before["value"], after["value"], floor, converged=head is None or head.converged),
         "versions": {name: version(name) for name in LIBRARIES} | {"python": platform.python_version()},

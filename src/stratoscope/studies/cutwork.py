@@ -17,7 +17,8 @@ from stratoscope.data.metrics import Metric, metric_named
 from stratoscope.data.taskdata import SPLITS, TaskData
 from stratoscope.models.encoding import IntArray
 from stratoscope.models.examples import Floats, Inputs, predict, text_length, tokenise
-from stratoscope.models.headfit import FittedHead, Goal, fit_head, scale_of
+from stratoscope.models.fitting import Goal, scale_of
+from stratoscope.models.headfit import FittedHead, fit_head
 from stratoscope.models.layervectors import StoredVectors, head_scores, keep_vectors, reads_mean
 from stratoscope.models.loading import ModelSpec, Survey, choose_device, survey
 from stratoscope.models.spans import each_span

@@ -1,28 +1,82 @@
-"""The demo: real models on real text, without a hub."""
+"""The demo: a real model fine-tuned on real text, seen before and after, and cut; without a hub."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from stratoscope.core.progress import Progress
-from stratoscope.core.result import Comparison
-from stratoscope.data.assets import MINILM, MINILM_SRE, REVIEWS, fetch
-from stratoscope.models.loading import ModelSpec
-from stratoscope.studies.compare import Then, compare
-from stratoscope.studies.options import Options
+from stratoscope.core.study import Study
+from stratoscope.data.assets import MINILM, REVIEWS, fetch
+from stratoscope.data.tasks import TaskData, read_task
+from stratoscope.models.loading import ModelSpec, survey
+from stratoscope.studies.cut import Cut, NothingToCutError, cut
+from stratoscope.studies.cutfiles import CUT
+from stratoscope.studies.finetune import FinetuneOptions, finetune
+from stratoscope.studies.finetuned import StudyOptions, Then, study_finetuned
 
-HUB_MODELS = ("nreimers/MiniLM-L6-H384-uncased", "sentence-transformers/all-MiniLM-L6-v2")
-HUB_DATA = "stanfordnlp/sst2"
+HUB_MODEL, HUB_TASK = "nreimers/MiniLM-L6-H384-uncased", "sst2"
 
 
-def run_demo(out: Path, *, hub: bool, limit: int, progress: Progress, then: Then | None = None) -> Comparison:
-    """Compare MiniLM with its further-tuned sibling and a random-init copy, on movie reviews, under every measure."""
-    options = Options(unit="cls", measures=("all",), limit=limit, random_init=True)
+@dataclass(frozen=True)
+class Size:
+    """How much of everything: what fits into minutes on two cores."""
+
+    train: int
+    validation: int
+    """Rows the cut is chosen and confirmed on."""
+    compared: int
+    """Of these, rows whose layers are compared and on which depth is judged."""
+    bootstrap: int
+    budget: float
+    """Loss that the cut may cost."""
+
+
+FULL = Size(train=2400, validation=1600, compared=500, bootstrap=100, budget=0.02)
+QUICK = Size(train=640, validation=600, compared=200, bootstrap=40, budget=0.04)
+
+
+def run_demo(out: Path, *, hub: bool, quick: bool, progress: Progress, then: Then | None = None) -> Study:
+    """Fine-tune MiniLM on movie reviews with two seeds, cut what the task does not need, and study what changed."""
+    size = QUICK if quick else FULL
+    base, task = _source(size, hub=hub, progress=progress)
+    how = FinetuneOptions("quick", epochs=1, seeds=2)
+    tuned = [
+        ModelSpec(str(t.folder)) for t in finetune(base, task, out=out / "finetuned", options=how, progress=progress)
+    ]
+    return study_finetuned(
+        base,
+        tuned,
+        replace(task, validation=task.sample(train=None, validation=size.compared, seed=0).validation),
+        out=out,
+        options=StudyOptions(limit=None, bootstrap=size.bootstrap),
+        cut=_cut(tuned[0], task, out / "cut", budget=size.budget, progress=progress),
+        progress=progress,
+        then=then,
+    )
+
+
+def _cut(tuned: ModelSpec, task: TaskData, out: Path, *, budget: float, progress: Progress) -> Mapping[str, Any]:
+    """What was cut, as `cut.json` says it, or why nothing was; one made earlier from the same model is taken."""
+    if (out / CUT).is_file():
+        found = Cut.load(out).record
+        if (found["model"]["fingerprint"], found["task"]["fingerprint"]) == (
+            survey(tuned).fingerprint,
+            task.fingerprint,
+        ):
+            return found
+    try:
+        return cut(tuned, task, budget=budget, out=out, progress=progress).record
+    except NothingToCutError as e:
+        return {"refused": str(e)}
+
+
+def _source(size: Size, *, hub: bool, progress: Progress) -> tuple[ModelSpec, TaskData]:
     if hub:
-        specs = [ModelSpec(source) for source in HUB_MODELS]
-        options, data = replace(options, text="sentence", label="label"), HUB_DATA
+        base, task = ModelSpec(HUB_MODEL), read_task(HUB_TASK)
     else:
-        specs = [ModelSpec(str(fetch(asset, progress=progress)), name=asset.name) for asset in (MINILM, MINILM_SRE)]
-        data = str(fetch(REVIEWS, progress=progress))
-    return compare(specs, data=data, out=out, options=options, progress=progress, then=then)
+        base = ModelSpec(str(fetch(MINILM, progress=progress)), name=MINILM.name)
+        task = read_task("reviews", data=str(fetch(REVIEWS, progress=progress)))
+    return base, task.sample(train=size.train, validation=size.validation, seed=0)

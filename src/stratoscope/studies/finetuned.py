@@ -1,8 +1,8 @@
-"""What fine-tuning changed: a base model and what was tuned from it, compared layer by layer, and cut at every depth."""
+"""What fine-tuning changed: a base model and what was tuned from it, layer by layer, and cut at every depth."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,14 +51,18 @@ def study_finetuned(
     *,
     out: str | Path,
     options: StudyOptions | None = None,
+    cut: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     then: Then | None = None,
 ) -> Study:
     """Compare before with after on the task's validation rows (Phang et al. 2021, §3 and §4), one folder a part.
 
-    Each part is a run folder of its own and resumes as such; `study.json` is written when all are whole.
+    `cut` is what a cut of the first tuned model came to, for the same page. Each part is a run folder of its own and
+    resumes as such; `study.json` is written when all are whole.
     """
     options, progress = options or StudyOptions(), progress or Silent()
+    if not options.units:
+        raise StratoscopeError("expected at least one unit, such as cls, got none")
     if not tuned:
         raise StratoscopeError("expected at least one fine-tuned model, got none; name it after the base model")
     corpus = task.corpus("validation")
@@ -95,7 +99,7 @@ def study_finetuned(
             curves = depth(tuned[0], task, base=base, out=folder.path / "depth", options=how, progress=progress)
         labels = [m.name for m in next(iter(comparisons.values())).models]
         models, control = (labels[:-1], labels[-1]) if options.control else (labels, None)
-        study = Study(comparisons, models[0], tuple(models[1:]), control, curves)
+        study = Study(comparisons, models[0], tuple(models[1:]), control, curves, cut)
         study.save(folder.path)
         if then is not None:
             then(folder.path, study)

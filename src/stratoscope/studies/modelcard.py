@@ -18,7 +18,7 @@ def model_card(record: Mapping[str, Any]) -> str:
     name, task, metric = escaped(record["model"]["name"]), escaped(record["task"]["name"]), record["metric"]
     blocks, kept = record["model"]["blocks"], record["kept"]
     before, after, change = record["before"], record["after"], record["difference"]
-    how = "tuned further on the layer it now reads" if head["tuned"] else "as it was"
+    how = "tuned further on the layer it now reads (before, it was judged as it is)" if head["tuned"] else "as it was"
     lines = [
         *_front_matter(record),
         f"# {name}, cut to {len(kept)} of {blocks} blocks",
@@ -37,11 +37,11 @@ def model_card(record: Mapping[str, Any]) -> str:
         f" by no less than {change['low']:+.4f} (budget: {record['budget']:g}). It was measured on"
         f" {record['rows']['confirm']} validation rows that took no part in choosing the cut; the choice was made on"
         f" {record['rows']['choose']} others, and {_count(record['tested'], 'cut')} tested in a fixed sequence, mildest"
-        " first, until one failed. Intervals in the table are 95 % bootstrap intervals over these rows.",
+        " first, until one failed or none was left. Intervals in the table are 95 % bootstrap intervals.",
         "",
         f"Simple baselines on the same rows: majority {record['baselines']['majority']:.3f}, bag of words"
         f" {record['baselines']['bag_of_words']:.3f}. Times are the median of {speed['rounds']} interleaved rounds of"
-        f" both models on {escaped(speed['device'])} with {speed['threads']} threads.",
+        f" both models on {escaped(speed['device'])} (threads: {speed['threads']}).",
         "",
         "## How to load",
         "",

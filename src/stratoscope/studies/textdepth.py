@@ -11,8 +11,8 @@ from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.runfolder import RunFolder, canonical_json, digest, write_text
 from stratoscope.data.corpus import Corpus
 from stratoscope.models.loading import ModelSpec
-from stratoscope.models.perplexity import Perplexity, load_causal, perplexity
-from stratoscope.models.surgery import truncated_to
+from stratoscope.models.perplexity import Perplexity, load_causal
+from stratoscope.models.textdepths import perplexities
 
 PERPLEXITY = "perplexity.json"
 KIND, FORMAT = "perplexity", 1
@@ -29,21 +29,15 @@ def perplexity_by_depth(
 ) -> list[Perplexity]:
     """Perplexity of the model truncated to 0, 1, ..., L blocks, one entry each; written to `out`/perplexity.json.
 
-    Nothing is tuned: the final norm and the language-model head read each layer as they are. The model is run once per
-    depth, since most of the work is the head's, which differs for each.
+    Nothing is tuned: the final norm and the language-model head read each layer as they are.
     """
     progress = progress or Silent()
     spec = model if isinstance(model, ModelSpec) else ModelSpec(str(model))
     if batch_tokens is not None and batch_tokens < 1:
         raise StratoscopeError(f"expected --batch-tokens of at least 1, got {batch_tokens}")
     loaded = load_causal(spec, progress=progress)
-    points = []
-    with progress.step(f"perplexity of {loaded.name} at every depth", loaded.layers * len(corpus)) as advance:
-        for depth in range(loaded.layers):
-            with truncated_to(loaded.module, depth) as cut:
-                points.append(
-                    perplexity(cut, loaded.encoder, corpus, length=length, batch_tokens=batch_tokens, advance=advance)
-                )
+    with progress.step(f"perplexity of {loaded.name} at every depth", len(corpus)) as advance:
+        points = perplexities(loaded, corpus, length=length, batch_tokens=batch_tokens, advance=advance)
     if out is not None:
         record = {
             "kind": KIND,

@@ -1,0 +1,92 @@
+"""The commands about tasks, end to end on a tiny model, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+import transformers
+from conftest import Command
+
+GOOD, BAD = ("warm", "funny", "finest", "wonderful"), ("lazy", "wooden", "nowhere", "old")
+TOPICS = ("film", "dog", "story", "ending", "theatre")
+LEARN = ("--recipe", "quick", "--lr", "3e-3", "--epochs", "8", "--batch", "8", "--length", "24")
+
+
+@pytest.fixture
+def rows(here: Path) -> Path:
+    draw = random.Random(0)
+    pairs = [(draw.choice(GOOD if k % 2 else BAD), "good" if k % 2 else "bad") for k in range(80)]
+    lines = [json.dumps({"text": f"the {draw.choice(TOPICS)} is {word}", "label": label}) for word, label in pairs]
+    (here / "rows.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    return here
+
+
+def test_the_whole_story(rows: Path, command: Command) -> None:
+    ended = command("finetune", "base", "--data", "rows.jsonl", "--seeds", "2", "--out", "ft", *LEARN)
+    assert ended.code == 0, ended.err
+    assert "ft/seed-0: accuracy " in ended.out
+    assert "next: stratoscope study finetuned base ft/seed-0 ft/seed-1 --data rows.jsonl --out ft-study" in ended.out
+
+    task = ("--data", "rows.jsonl")
+    ended = command(
+        "study", "finetuned", "base", "ft/seed-0", "ft/seed-1", *task, "--bootstrap", "20", "--out", "study"
+    )
+    assert ended.code == 0, ended.err
+    index = json.loads((rows / "study" / "study.json").read_text())
+    assert (index["base"], index["tuned"], index["control"]) == ("base", ["seed-0", "seed-1"], "base-random")
+    for unit in ("cls", "mean"):
+        assert json.loads((rows / "study" / unit / "result.json").read_text())["kind"] == "comparison"
+    assert (rows / "study" / "depth" / "depth.json").is_file()
+    page = (rows / "study" / "report.html").read_text()
+    assert "FT[1]" in page
+    assert "open study/report.html" in ended.out
+
+    (rows / "study" / "report.html").unlink()
+    again = command("report", "study")
+    assert again.code == 0, again.err
+    assert (rows / "study" / "report.html").read_text() == page
+
+    ended = command("depth", "ft/seed-0", "--base", "base", *task, "--out", "deep")
+    assert ended.code == 0, ended.err
+    assert (rows / "deep" / "report.html").is_file()
+    assert command("report", "deep").code == 0
+
+    ended = command("prune", "base", "--drop", "top:1", *task, "--out", "pruned", *LEARN)
+    assert ended.code == 0, ended.err
+    whole, small = (
+        transformers.AutoModelForSequenceClassification.from_pretrained(rows / folder)
+        for folder in ("ft/seed-0", "pruned/seed-0")
+    )
+    assert small.config.num_hidden_layers == whole.config.num_hidden_layers - 1
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("finetune", "base"), "expected --task (see 'stratoscope tasks') or your own --data, got neither"),
+        (("finetune", "base", "--task", "sst3"), "unknown task 'sst3'; did you mean 'sst2'?"),
+        (("finetune", "base", "--data", "none.jsonl"), "none.jsonl"),
+        (("finetune", "base", "--data", "rows.jsonl", "--freeze", "bottom:9"), "bottom:9"),
+        (("finetune", "base", "--data", "rows.jsonl", "--recipe", "phang"), "did you mean 'phang2021'?"),
+        (("prune", "base", "--data", "rows.jsonl", "--drop", "top:9"), "cannot drop 9 blocks"),
+        (("depth", "base", "--data", "rows.jsonl"), "'base' has no task head"),
+        (("cut", "base", "--data", "rows.jsonl", "--budget", "much"), "expected --budget as a number, got 'much'"),
+        (("study", "finetuned", "base", "tuned", "--data", "rows.jsonl"), "'tuned' has no task head"),
+    ],
+)
+def test_bad_input_is_one_sentence(rows: Path, command: Command, args: tuple[str, ...], words: str) -> None:
+    ended = command(*args, "--out", "out")
+    assert ended.code == 2
+    last = ended.err.strip().splitlines()[-1]
+    assert last.startswith("stratoscope: ")
+    assert words in last
+
+
+def test_the_tasks_are_listed(command: Command) -> None:
+    ended = command("tasks")
+    assert ended.code == 0
+    for name in ("cola", "sst2", "stsb", "hellaswag", "cosmosqa"):
+        assert name in ended.out

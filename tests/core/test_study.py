@@ -1,0 +1,52 @@
+"""The index of a study, and its parts read back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.result import Comparison, Layer, Matrix, ModelInfo
+from stratoscope.core.study import STUDY, Study
+
+
+def comparison() -> Comparison:
+    axis = (Layer("base", 0), Layer("ft", 0))
+    models = tuple(ModelInfo(name, name, "bert", 1, 4, "x") for name in ("base", "ft"))
+    return Comparison((Matrix("ckasim", axis, axis, np.eye(2)),), models, {"rows": 9})
+
+
+def saved(folder: Path) -> Study:
+    study = Study({"cls": comparison(), "mean": comparison()}, "base", ("ft",), None, None, {"refused": "all matter"})
+    for unit, found in study.comparisons.items():
+        (folder / unit).mkdir()
+        found.save(folder / unit)
+    study.save(folder)
+    return study
+
+
+def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
+    want, got = saved(tmp_path), Study.load(tmp_path)
+    assert list(got.comparisons) == ["cls", "mean"]
+    np.testing.assert_array_equal(got.comparisons["mean"]["ckasim"].values, np.eye(2))
+    assert (got.base, got.tuned, got.control, got.depth, got.cut) == ("base", ("ft",), None, None, want.cut)
+    assert [m.name for m in got.models] == ["base", "ft"]
+
+
+def test_missing_foreign_and_damaged(tmp_path: Path) -> None:
+    with pytest.raises(StratoscopeError, match=r"no study\.json in .*; run 'stratoscope study finetuned"):
+        Study.load(tmp_path)
+    saved(tmp_path)
+    plain = json.loads((tmp_path / STUDY).read_text())
+    for text in ("{", json.dumps(plain | {"format": 99}), json.dumps({"kind": "study", "format": 1})):
+        (tmp_path / STUDY).write_text(text)
+        with pytest.raises(StratoscopeError, match=r"study\.json is damaged"):
+            Study.load(tmp_path)
+
+
+def test_a_study_is_of_something_tuned() -> None:
+    with pytest.raises(StratoscopeError, match="expected at least one fine-tuned model, got none"):
+        Study({}, "base", ())
