@@ -109,7 +109,7 @@ def test_a_study_without_depth_cut_and_control(tmp_path, monkeypatch):
 def test_a_refused_cut_gives_its_reason():
     parts = dataclasses.replace(make_study(), cut={**CUT, "refused": "no depth stays within 0.01"})
     text = Seen(study_page(parts)).text
-    assert text.count("Nothing was cut: no depth stays within 0.01.") == 2
+    assert text.count("No depth stays within 0.01.") == 2
     assert "24,490,000" not in text
 
 

@@ -15,7 +15,7 @@ def only(sentences, words):
 
 
 def about(parts, unit="cls"):
-    return dict(study_groups(parts))[f"Layers before and after, {unit} rows"]
+    return dict(study_groups(parts))[f"Layers ({unit})"]
 
 
 def test_few_rows_say_how_far_biased_and_debiased_are_apart():
@@ -84,8 +84,8 @@ def test_depth_cut_and_warnings_follow_once_each():
     assert only(said, "Warning: only 300 rows")
     bare = dataclasses.replace(make_study(), depth=None, cut=None)
     assert [head for head, _ in study_groups(bare)] == [
-        "Layers before and after, cls rows",
-        "Layers before and after, mean rows",
+        "Layers (cls)",
+        "Layers (mean)",
     ]
 
 
@@ -95,7 +95,7 @@ def test_the_cut_in_numbers_or_why_not():
         " rows not used for the choice (at least 95% sure that the loss is within 2 points); 33.4 M parameters become"
         " 24.5 M (-27%), and it takes 0.61 of the time."
     )
-    assert cut_sentence({"refused": "no depth stays within 0.01."}) == "Nothing was cut: no depth stays within 0.01."
+    assert cut_sentence({"refused": "no depth stays within 0.01."}) == "No depth stays within 0.01."
 
 
 @pytest.mark.parametrize("missing", ["findings", "one measure", "intervals"])

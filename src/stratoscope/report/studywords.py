@@ -11,7 +11,7 @@ from stratoscope.core.depth import Point
 from stratoscope.core.result import Comparison, Matrix
 from stratoscope.core.study import Study
 from stratoscope.report.axes import constant_layers, printable
-from stratoscope.report.depthwords import depth_sentences, shown
+from stratoscope.report.depthwords import depth_observations, shown
 from stratoscope.report.series import Series, halves, layers_of, mean, split_blocks
 from stratoscope.report.studyparts import DEBIASED, drift, largest_difference, matrices
 
@@ -20,21 +20,21 @@ CLEAR = 0.02
 
 
 def study_sentences(parts: Study) -> list[str]:
-    """Everything worth saying of a study, the warnings of its parts included."""
-    said = [s for _, group in study_groups(parts) for s in group]
+    """Everything worth saying of a study, each behind its heading, the warnings of its parts included."""
+    said = [f"{head}: {sentence}" for head, group in study_groups(parts) for sentence in group]
     warned = [w for c in parts.comparisons.values() for w in c.warnings]
-    warned += [w for w in (parts.depth.warnings if parts.depth else ()) if f"Warning: {printable(w)}" not in said]
+    warned += parts.depth.warnings if parts.depth else ()
     return [*said, *(f"Warning: {printable(w)}" for w in dict.fromkeys(warned))]
 
 
 def study_groups(parts: Study) -> list[tuple[str, list[str]]]:
     """The sentences under their headings: one a unit, then depth, then the cut."""
     groups = [
-        (f"Layers before and after, {printable(unit)} rows", list(_unit(parts, comparison)))
+        (f"Layers ({printable(unit)})", list(_unit(parts, comparison)))
         for unit, comparison in parts.comparisons.items()
     ]
     if parts.depth is not None:
-        groups.append(("Depth", depth_sentences(parts.depth)))
+        groups.append(("Depth", depth_observations(parts.depth)))
     if parts.cut is not None:
         groups.append(("Cut", [cut_sentence(parts.cut)]))
     return groups
@@ -170,7 +170,8 @@ def _restarts(parts: Study, matrix: Matrix) -> Iterator[str]:
 def cut_sentence(cut: Mapping[str, Any]) -> str:
     """What was cut and what it cost, or why nothing was."""
     if cut.get("refused"):
-        return f"Nothing was cut: {printable(str(cut['refused'])).rstrip('.')}."
+        reason = printable(str(cut["refused"])).rstrip(".")
+        return f"{reason[:1].upper()}{reason[1:]}."
     before, after = (Point(**cut[when]) for when in ("before", "after"))
     large, small = cut["parameters"]["before"], cut["parameters"]["after"]
     return (

@@ -69,7 +69,8 @@ def _run(plan: Plan, folder: RunFolder, progress: Progress) -> Comparison:
         if options.bootstrap:
             widths = sum(seen.width for _, seen in plan.layers)
             check_memory(len(rows), widths, workers=engine.workers, memory=memory)
-            progress.note(f"{options.bootstrap} bootstrap replicates: about {options.bootstrap} times the scoring")
+            many = options.bootstrap
+            progress.note(f"{many} bootstrap replicates: about {many} times the scoring (linear CKA on few rows: less)")
         stored = _stored(plan, folder, progress)
         setting = Setting(engine, folder, plan.key, memory, options.seed, progress)
         scoring = score_layers(stored, plan.wanted, setting)

@@ -12,7 +12,7 @@ from stratoscope.core.study import Study
 from stratoscope.data.assets import MINILM, REVIEWS, fetch
 from stratoscope.data.tasks import TaskData, read_task
 from stratoscope.models.loading import ModelSpec, survey
-from stratoscope.studies.cut import Cut, NothingToCutError, cut
+from stratoscope.studies.cut import Cut, CutOptions, NothingToCutError, cut
 from stratoscope.studies.cutfiles import CUT
 from stratoscope.studies.finetune import FinetuneOptions, finetune
 from stratoscope.studies.finetuned import StudyOptions, Then, study_finetuned
@@ -68,7 +68,7 @@ def _cut(tuned: ModelSpec, task: TaskData, out: Path, *, budget: float, progress
         ):
             return found
     try:
-        return cut(tuned, task, budget=budget, out=out, progress=progress).record
+        return cut(tuned, task, budget=budget, out=out, options=CutOptions(head=True), progress=progress).record
     except NothingToCutError as e:
         return {"refused": str(e)}
 
