@@ -1,4 +1,4 @@
-"""See how fine-tuning reshapes a Transformer, layer by layer.
+"""See how fine-tuning reshapes a Transformer, layer by layer, and cut the layers it no longer needs.
 
 >>> import stratoscope as ss
 >>> m = ss.compare(["path/base", "path/tuned"], data="reviews.jsonl", unit="cls", measures=["ckasim"])  # doctest: +SKIP
@@ -16,10 +16,50 @@ from stratoscope.core.errors import StratoscopeError
 if TYPE_CHECKING:
     from stratoscope.core.result import Comparison
     from stratoscope.data.corpus import Corpus
+    from stratoscope.data.tasks import read_task
     from stratoscope.measures.structure import Neuron
     from stratoscope.models.loading import ModelSpec
+    from stratoscope.studies.callback import StratoscopeCallback
+    from stratoscope.studies.cut import cut
+    from stratoscope.studies.depth import depth
+    from stratoscope.studies.finetune import finetune
+    from stratoscope.studies.finetuned import study_finetuned
+    from stratoscope.studies.prune import prune
 
-__all__ = ["StratoscopeError", "compare", "load", "localization", "rank_neurons", "similarity"]
+__all__ = [
+    "StratoscopeCallback",
+    "StratoscopeError",
+    "compare",
+    "cut",
+    "depth",
+    "finetune",
+    "load",
+    "localization",
+    "prune",
+    "rank_neurons",
+    "read_task",
+    "similarity",
+    "study_finetuned",
+]
+
+LATER = {
+    "StratoscopeCallback": "stratoscope.studies.callback",
+    "cut": "stratoscope.studies.cut",
+    "depth": "stratoscope.studies.depth",
+    "finetune": "stratoscope.studies.finetune",
+    "prune": "stratoscope.studies.prune",
+    "read_task": "stratoscope.data.tasks",
+    "study_finetuned": "stratoscope.studies.finetuned",
+}
+"""Public names taken as they are from where they live, imported when first asked for."""
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name not in LATER:
+        raise AttributeError(f"module 'stratoscope' has no attribute '{name}'")
+    return getattr(import_module(LATER[name]), name)
 
 
 def similarity(x: Any, y: Any, measure: str = "ckasim", *, seed: int = 0) -> float:
