@@ -44,6 +44,7 @@ from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.assets import default_cache
 from stratoscope.measures.table import MEASURES
 from trials import Outcome, run
+from validation_report import section_of
 
 HERE = Path(__file__).resolve().parent
 LINEAR = tuple(m.name for m in MEASURES if m.compare)
@@ -102,7 +103,8 @@ def main() -> None:
     print(text)
     if out := args.out or (None if args.small else HERE / "RESULTS.md"):
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(text, encoding="utf-8")
+        kept = section_of(out.read_text(encoding="utf-8")) if out.is_file() else ""
+        out.write_text("\n".join(filter(None, (text, kept))), encoding="utf-8")
         _say(f"written to {out}")
 
 

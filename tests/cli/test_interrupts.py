@@ -41,9 +41,9 @@ def started(environment: dict[str, str], *args: str) -> Iterator[subprocess.Pope
 
 
 def finished_parts(run: Path) -> Stamps:
-    """Inode and time of every part that is sealed."""
+    """Inode and time of every part that is sealed; coordinates count only with their basis, whose part is beside."""
     folder = RunFolder(run)
-    names = [str(p.relative_to(run / "parts")) for p in (run / "parts").rglob("*.safetensors")]
+    names = [str(p.relative_to(run / "parts")) for p in (run / "parts").glob("*.safetensors")]
     stats = {name: folder.part(name).stat() for name in names if folder.has(name)}
     return {name: (s.st_ino, s.st_mtime_ns) for name, s in stats.items()}
 

@@ -7,10 +7,11 @@ import pytest
 from scipy.stats import binom
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.data.metrics import metric_named
+from stratoscope.data.metrics import difference_interval, metric_named
 from stratoscope.studies.confirm import (
     Candidate,
     Loss,
+    _score_bound,
     check_rows,
     confirm,
     halves,
@@ -120,6 +121,31 @@ def test_with_many_differing_rows_it_is_the_bootstrap() -> None:
     assert (found.value, found.exact) == (0, False)
     assert found.low == pytest.approx(-1.645 * math.sqrt(0.2 / 1000), rel=0.1)
     assert found.high == pytest.approx(-found.low, rel=0.15)
+
+
+@pytest.mark.parametrize(("gained", "lost"), [(0, 0), (0, 4), (7, 3), (20, 24)])
+def test_the_score_bound_solves_its_equation(gained: int, lost: int) -> None:
+    """Against the likelihood: the shares that fit best under the bound are searched for, not computed."""
+    n, labels = 150, np.zeros(150)
+    cut, whole = np.zeros(n), np.zeros(n)
+    whole[:gained], cut[gained : gained + lost] = 1, 1
+    d = _score_bound(one_hot(cut), one_hot(whole), labels, 0.95)
+    share = np.linspace(max(0.0, -d), (1 - d) / 2, 2_000_001)[1:-1]  # of lost rows; of gained ones it is share + d
+    with np.errstate(divide="ignore", invalid="ignore"):
+        fit = gained * np.log(share + d) if gained else 0 * share
+        fit = fit + (lost * np.log(share) if lost else 0) + (n - gained - lost) * np.log(1 - 2 * share - d)
+    best = share[np.nanargmax(fit)]
+    assert (gained - lost - n * d) / math.sqrt(n * (2 * best + d - d * d)) == pytest.approx(1.6449, rel=1e-3)
+
+
+def test_rows_that_differ_both_ways_are_bounded_below_the_bootstrap() -> None:
+    """Seven rows gained and ten lost of 150: the bootstrap stops on a step of 1 / n, the score bound goes on."""
+    labels = np.zeros(150)
+    cut, whole = flipped(labels, range(10)), flipped(labels, range(10, 17))
+    low = difference_interval(ACCURACY, cut, whole, labels, level=0.9)[0]
+    found = loss_of(ACCURACY, cut, whole, labels, confidence=0.95, seed=0)
+    assert found.low == _score_bound(cut, whole, labels, 0.95) < low
+    assert not found.exact
 
 
 @pytest.mark.parametrize("gain", [0.0, 0.01, 0.05])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stratoscope.core.errors import ForeignResultError, StratoscopeError, unknown_name
-from stratoscope.core.result import ModelInfo, Values, _from_lists, _to_lists
+from stratoscope.core.result import ModelInfo, Values, from_lists, to_lists
 from stratoscope.core.runfolder import canonical_json, digest, write_text
 
 DEPTH = "depth.json"
@@ -95,8 +95,8 @@ class Depth:
             "majority": _number(self.majority),
             "bag_of_words": _number(self.bag_of_words),
             "curves": [{"name": c.name, "points": [_plain(p) for p in c.points]} for c in self.curves],
-            "skip": _to_lists(self.skip),
-            "skip_agreement": _to_lists(self.skip_agreement),
+            "skip": to_lists(self.skip),
+            "skip_agreement": to_lists(self.skip_agreement),
             "warnings": list(self.warnings),
             "provenance": dict(self.provenance),
         }
@@ -126,8 +126,8 @@ class Depth:
                 _float(plain["majority"]),
                 _float(plain["bag_of_words"]),
                 tuple(Curve(c["name"], tuple(_point(p) for p in c["points"])) for c in plain["curves"]),
-                None if plain["skip"] is None else _from_lists(plain["skip"]),
-                None if plain["skip_agreement"] is None else _from_lists(plain["skip_agreement"]),
+                None if plain["skip"] is None else from_lists(plain["skip"]),
+                None if plain["skip_agreement"] is None else from_lists(plain["skip_agreement"]),
                 tuple(plain["warnings"]),
                 plain["provenance"],
             )

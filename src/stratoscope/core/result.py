@@ -210,7 +210,7 @@ class Comparison(Mapping[str, Matrix]):
                     "measure": m.measure,
                     "rows": [position[r] for r in m.rows],
                     "columns": [position[c] for c in m.columns],
-                    **{k: _to_lists(getattr(m, k)) for k in ("values", "low", "high")},
+                    **{k: to_lists(getattr(m, k)) for k in ("values", "low", "high")},
                     "interval": None if m.interval is None else vars(m.interval),
                 }
                 for m in self.matrices
@@ -250,9 +250,9 @@ class Comparison(Mapping[str, Matrix]):
                     m["measure"],
                     tuple(axes[k] for k in m["rows"]),
                     tuple(axes[k] for k in m["columns"]),
-                    _from_lists(m["values"]),
-                    None if m["low"] is None else _from_lists(m["low"]),
-                    None if m["high"] is None else _from_lists(m["high"]),
+                    from_lists(m["values"]),
+                    None if m["low"] is None else from_lists(m["low"]),
+                    None if m["high"] is None else from_lists(m["high"]),
                     None if m["interval"] is None else Interval(**_known(Interval, m["interval"])),
                 )
                 for m in plain["matrices"]
@@ -280,11 +280,11 @@ def _known(kind: type[Interval] | type[ModelInfo], plain: Mapping[str, Any]) -> 
     return {f.name: plain[f.name] for f in fields(kind) if f.name in plain}
 
 
-def _to_lists(values: Values | None) -> list[list[float | None]] | None:
+def to_lists(values: Values | None) -> list[list[float | None]] | None:
     if values is None:
         return None
     return [[None if math.isnan(v) else float(v) for v in row] for row in values]
 
 
-def _from_lists(rows: list[list[float | None]]) -> Values:
+def from_lists(rows: list[list[float | None]]) -> Values:
     return np.array([[math.nan if v is None else v for v in row] for row in rows], dtype=np.float64)

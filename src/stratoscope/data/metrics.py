@@ -153,7 +153,7 @@ def interval(
     A metric at its bound on every example has a width of zero: the bootstrap cannot see errors it never drew.
     """
     predictions, truth = metric._decide(scores, labels)
-    return _percentiles(
+    return percentiles(
         lambda rows: metric._judge(predictions[rows], truth[rows]), len(truth), seed, replicates=replicates, level=level
     )
 
@@ -170,7 +170,7 @@ def difference_interval(
 ) -> tuple[float, float]:
     """Percentile bootstrap interval of metric(a) − metric(b), both judged on the same resampled examples."""
     (a, truth), (b, _) = metric._decide(scores_a, labels), metric._decide(scores_b, labels)
-    return _percentiles(
+    return percentiles(
         lambda rows: metric._judge(a[rows], truth[rows]) - metric._judge(b[rows], truth[rows]),
         len(truth),
         seed,
@@ -179,7 +179,7 @@ def difference_interval(
     )
 
 
-def _percentiles(
+def percentiles(
     statistic: Callable[[npt.NDArray[np.int64]], float], n: int, seed: int, *, replicates: int, level: float
 ) -> tuple[float, float]:
     if replicates < 20 or not 0 < level < 1:

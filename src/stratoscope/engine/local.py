@@ -115,11 +115,14 @@ class ProcessPool:
         pool = ProcessPoolExecutor(self.workers, mp_context=context, initializer=_settle)
         before = {k: os.environ.get(k) for k in WORKER_ENVIRONMENT}
         os.environ.update(WORKER_ENVIRONMENT)  # read by the children's BLAS when it is imported
+        # Held back until a child is set up: it would answer a Ctrl-C on the way there with a traceback.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             with _unimportable_main():
                 for started in [pool.submit(os.getpid) for _ in range(self.workers)]:
                     started.result()
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             for name, value in before.items():
                 os.environ.pop(name) if value is None else os.environ.update({name: value})
         return pool
@@ -154,6 +157,7 @@ def _settle() -> None:
 
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_follow_parent, daemon=True).start()
 
 

@@ -120,7 +120,7 @@ class Encoder:
     def _spaced(self, words: Sequence[str]) -> list[str]:
         """Give words after the first their blank back, where needed; a word of nothing but blanks stays as it is."""
         blank = " " if self.blank_before_words else ""
-        return [blank + _sound(w) if k and w.strip() else _sound(w) for k, w in enumerate(words)]
+        return [blank + sound(w) if k and w.strip() else sound(w) for k, w in enumerate(words)]
 
 
 def words_of(sentence: Sentence) -> Sequence[str]:
@@ -142,10 +142,10 @@ def window_of(config: Any, tokenizer: Any, family: Family) -> int | None:
 
 
 def _texts_of(sentence: Sentence) -> Any:
-    return _sound(sentence.text) if sentence.pair is None else (_sound(sentence.text), _sound(sentence.pair))
+    return sound(sentence.text) if sentence.pair is None else (sound(sentence.text), sound(sentence.pair))
 
 
-def _sound(text: str) -> str:
+def sound(text: str) -> str:
     """Half a surrogate pair (from a broken JSON escape) is no text a tokenizer takes; it becomes '?'."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 

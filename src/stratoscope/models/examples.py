@@ -13,7 +13,7 @@ from torch import Tensor
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.taskdata import PAIR, Example, TaskData
-from stratoscope.models.encoding import CHUNK, Encoded, Encoder, IntArray, _sound
+from stratoscope.models.encoding import CHUNK, Encoded, Encoder, IntArray, sound
 from stratoscope.models.extraction import BATCH_TOKENS, BATCH_TOKENS_ELSEWHERE, batches, evaluating, padded
 
 Floats = npt.NDArray[np.float64]
@@ -144,4 +144,4 @@ def _check(task: TaskData, examples: Sequence[Example], choices: int) -> None:
 
 
 def _sounds(text: str, pair: str | None) -> Any:
-    return _sound(text) if pair is None else (_sound(text), _sound(pair))
+    return sound(text) if pair is None else (sound(text), sound(pair))

@@ -50,7 +50,7 @@ def extract(
     lengths = encoded.lengths[sentences]
     _check_window(model.encoder, sentences, lengths)
     budget = batch_tokens or default_batch_tokens(model)
-    extra = _forward_options(model.module)
+    extra = forward_options(model.module)
     with (
         (progress or Silent()).step(f"reading with {model.name}", int(lengths.sum())) as advance,
         evaluating(model.module),
@@ -219,7 +219,7 @@ def _described(corpus: Corpus, rows: Rows, r: int) -> str:
     return f"word {rows.word[r]} ('{word}')"
 
 
-def _forward_options(module: nn.Module) -> dict[str, Any]:
+def forward_options(module: nn.Module) -> dict[str, Any]:
     """Switch off the caches a decoder (or XLNet) would fill for a next call that never comes."""
     accepted = inspect.signature(module.forward).parameters
     return {name: False for name in ("use_cache", "use_mems") if name in accepted}

@@ -333,7 +333,7 @@ def detect(model: nn.Module) -> Family:
         blocks=path,
         embeddings=tuple(name for name, child in inner.named_children() if "emb" in name.lower()),
         final_norm=".".join(filter(None, (parent, beside[-1]))) if beside else None,
-        cls="last" if _generates(config) else "first",
+        cls="last" if generates(config) else "first",
         segments=getattr(config, "type_vocab_size", 0) > 1,
         positions="after-padding" if _positions_follow_padding(inner) else "absolute",
         per_layer=tuple(
@@ -347,7 +347,7 @@ def detect(model: nn.Module) -> Family:
     )
 
 
-def _generates(config: Any) -> bool:
+def generates(config: Any) -> bool:
     """Whether the architecture is a decoder: transformers knows a causal head for it and no masked one."""
     from transformers.models.auto import modeling_auto
 

@@ -23,9 +23,9 @@ from stratoscope.models.extraction import (
     BATCH_BYTES,
     BATCH_TOKENS,
     BATCH_TOKENS_ELSEWHERE,
-    _forward_options,
     batches,
     evaluating,
+    forward_options,
 )
 from stratoscope.models.families import base, family_of, final_norm
 from stratoscope.models.heads import reading
@@ -67,7 +67,7 @@ def read_vectors(
     per_token = (config.num_hidden_layers + 1) * config.hidden_size * parameter.element_size()
     most = BATCH_TOKENS.get(parameter.device.type, BATCH_TOKENS_ELSEWHERE)
     budget = batch_tokens or max(1, min(most, BATCH_BYTES // per_token))
-    extra = _forward_options(module)
+    extra = forward_options(module)
     c = inputs.choices
     layers: Tensor | None = None
     scores: Tensor | None = None

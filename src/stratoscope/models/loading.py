@@ -106,11 +106,11 @@ class LoadedModel:
 
 def load_tokenizer(spec: ModelSpec) -> Any:
     """Load the fast tokenizer of a checkpoint."""
-    checkpoint = _checked(spec)
+    checkpoint = checked(spec)
     with guarded(spec.source, "tokenizer", local=checkpoint.local):
         from transformers import AutoTokenizer
 
-        tokenizer = AutoTokenizer.from_pretrained(checkpoint.source, **_options(spec, checkpoint))
+        tokenizer = AutoTokenizer.from_pretrained(checkpoint.source, **load_options(spec, checkpoint))
     if not getattr(tokenizer, "is_fast", False):
         raise StratoscopeError(
             f"'{spec.source}' has no fast tokenizer, which the alignment of words needs;"
@@ -127,8 +127,8 @@ def survey(spec: ModelSpec, *, progress: Progress | None = None) -> Survey:
     """Look at a model without loading its weights; an architecture outside the table is told through `progress`."""
     if spec.dtype not in DTYPES:
         raise unknown_name("dtype", spec.dtype, DTYPES)
-    checkpoint = _checked(spec)
-    config = _load_config(spec, checkpoint)
+    checkpoint = checked(spec)
+    config = load_config(spec, checkpoint)
     family = known_family(config) or family_of(_skeleton(config, spec, checkpoint))
     if family.detected:
         (progress or Silent()).note(
@@ -150,9 +150,9 @@ def load(spec: ModelSpec, *, seen: Survey | None = None, progress: Progress | No
     """Load a model as its bare encoder; a head in the checkpoint is left out."""
     device = choose_device(spec.device)
     seen = seen or survey(spec, progress=progress)
-    checkpoint = _checked(spec)
-    config = _load_config(spec, checkpoint)
-    module = _random(config, spec, checkpoint) if spec.random_init else _stored(config, spec, checkpoint)
+    checkpoint = checked(spec)
+    config = load_config(spec, checkpoint)
+    module = random_model(config, spec, checkpoint) if spec.random_init else _stored(config, spec, checkpoint)
     return LoadedModel(
         name=spec.label,
         source=spec.source,
@@ -179,7 +179,7 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def _checked(spec: ModelSpec) -> Checkpoint:
+def checked(spec: ModelSpec) -> Checkpoint:
     checkpoint = checkpoints.locate(spec.source)
     checkpoints.check_folder(checkpoint, weights=not spec.random_init, allow_pickle=spec.allow_pickle)
     if checkpoint.gguf_file:
@@ -189,7 +189,7 @@ def _checked(spec: ModelSpec) -> Checkpoint:
     return checkpoint
 
 
-def _options(spec: ModelSpec, checkpoint: Checkpoint) -> dict[str, Any]:
+def load_options(spec: ModelSpec, checkpoint: Checkpoint) -> dict[str, Any]:
     options: dict[str, Any] = {"trust_remote_code": spec.trust_remote_code}
     if spec.revision is not None:
         options["revision"] = spec.revision
@@ -206,11 +206,11 @@ def _reachable(source: str, revision: str | None) -> bool:
     return hub_answers(source, revision, kind="model")
 
 
-def _load_config(spec: ModelSpec, checkpoint: Checkpoint) -> Any:
+def load_config(spec: ModelSpec, checkpoint: Checkpoint) -> Any:
     with guarded(spec.source, "configuration", local=checkpoint.local):
         from transformers import AutoConfig
 
-        config = AutoConfig.from_pretrained(checkpoint.source, **_options(spec, checkpoint))
+        config = AutoConfig.from_pretrained(checkpoint.source, **load_options(spec, checkpoint))
     if getattr(config, "is_encoder_decoder", False):
         raise StratoscopeError(
             f"'{spec.source}' is an encoder-decoder ({config.model_type}); only encoder-only and decoder-only"
@@ -229,7 +229,7 @@ def _stored(config: Any, spec: ModelSpec, checkpoint: Checkpoint) -> nn.Module:
             dtype=spec.dtype if spec.dtype == "auto" else getattr(torch, spec.dtype),
             use_safetensors=None if spec.allow_pickle else True,
             output_loading_info=True,
-            **_options(spec, checkpoint),
+            **load_options(spec, checkpoint),
         )
     missing = sorted(key for key in info["missing_keys"] if not UNUSED_WEIGHTS.search(key))
     if missing:
@@ -243,7 +243,7 @@ def _stored(config: Any, spec: ModelSpec, checkpoint: Checkpoint) -> nn.Module:
     return loaded if spec.dtype == "auto" or mixed else loaded.to(getattr(torch, spec.dtype))
 
 
-def _random(config: Any, spec: ModelSpec, checkpoint: Checkpoint) -> nn.Module:
+def random_model(config: Any, spec: ModelSpec, checkpoint: Checkpoint) -> nn.Module:
     with guarded(spec.source, "architecture", local=checkpoint.local), seeded(spec.seed):
         module = _architecture(config, spec, dtype=torch.float32)
     return module if spec.dtype == "auto" else module.to(getattr(torch, spec.dtype))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Progress
 from stratoscope.data.corpus import Corpus
-from stratoscope.data.metrics import REPLICATES, Floats, _percentiles
+from stratoscope.data.metrics import REPLICATES, Floats, percentiles
 from stratoscope.models.checkpoints import Checkpoint
 from stratoscope.models.encoding import Encoded, Encoder, IntArray
 from stratoscope.models.examples import text_length
@@ -22,20 +22,20 @@ from stratoscope.models.extraction import (
     BATCH_BYTES,
     BATCH_TOKENS,
     BATCH_TOKENS_ELSEWHERE,
-    _forward_options,
     batches,
     evaluating,
+    forward_options,
     padded,
 )
-from stratoscope.models.families import _generates
+from stratoscope.models.families import generates
 from stratoscope.models.guard import guarded, seeded
 from stratoscope.models.loading import (
     LoadedModel,
     ModelSpec,
-    _checked,
-    _load_config,
-    _options,
+    checked,
     choose_device,
+    load_config,
+    load_options,
     survey,
 )
 
@@ -102,10 +102,10 @@ def perplexity(
 def load_causal(spec: ModelSpec, *, progress: Progress | None = None) -> LoadedModel:
     """Load a model with its language-model head, under the same guards as a bare encoder."""
     device = choose_device(spec.device)
-    checkpoint = _checked(spec)
-    config = _load_config(spec, checkpoint)
+    checkpoint = checked(spec)
+    config = load_config(spec, checkpoint)
     # Code of the checkpoint's own is not known beforehand; `perplexity` tries whether a model looks ahead.
-    if not (_generates(config) or getattr(config, "is_decoder", False) or getattr(config, "auto_map", None)):
+    if not (generates(config) or getattr(config, "is_decoder", False) or getattr(config, "auto_map", None)):
         raise StratoscopeError(
             f"'{spec.label}' is a {config.model_type}, which is no causal language model, and perplexity needs one;"
             " give a decoder such as GPT-2, Llama or Qwen, or a task"
@@ -136,7 +136,7 @@ def _stored(config: Any, spec: ModelSpec, checkpoint: Checkpoint) -> nn.Module:
             dtype=spec.dtype if spec.dtype == "auto" else getattr(torch, spec.dtype),
             use_safetensors=None if spec.allow_pickle else True,
             output_loading_info=True,
-            **_options(spec, checkpoint),
+            **load_options(spec, checkpoint),
         )
     if missing := sorted(info["missing_keys"]):
         raise StratoscopeError(
@@ -174,7 +174,7 @@ def _first_tokens(encoded: Encoded, limit: int) -> tuple[Encoded, int]:
 def _logits(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor | None:
     """What the model says of the next token everywhere (batch, tokens, vocabulary), if it says so at all."""
     device = next(model.parameters()).device
-    output = model(**{k: v.to(device) for k, v in inputs.items()}, **_forward_options(model))
+    output = model(**{k: v.to(device) for k, v in inputs.items()}, **forward_options(model))
     logits: Tensor | None = getattr(output, "logits", None)
     return logits if logits is not None and logits.dim() == 3 else None
 
@@ -216,7 +216,7 @@ def _summary(losses: Floats, tokens: IntArray, cut: int) -> Perplexity:
         return float(losses[rows].sum() / tokens[rows].sum())
 
     n = len(losses)
-    low, high = _percentiles(mean, n, 0, replicates=REPLICATES, level=LEVEL) if n > 1 else (math.nan, math.nan)
+    low, high = percentiles(mean, n, 0, replicates=REPLICATES, level=LEVEL) if n > 1 else (math.nan, math.nan)
     with np.errstate(over="ignore"):  # a model cut to pieces may be infinitely surprised
         value, low, high = (float(np.exp(x)) for x in (mean(np.arange(n)), low, high))
     return Perplexity(value, low, high, int(tokens.sum()), n, cut)

@@ -12,7 +12,7 @@ from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.taskdata import Example, TaskData
 from stratoscope.models.extraction import evaluating
 from stratoscope.models.guard import guarded
-from stratoscope.models.taskmodel import _auto
+from stratoscope.models.taskmodel import auto_class
 
 TOLERANCE = 1e-5
 """Largest difference of the logits, against the largest of them where that is above 1."""
@@ -23,7 +23,7 @@ def reload(folder: Path, task: TaskData, *, trust_remote_code: bool = False) -> 
     with guarded(str(folder), "written checkpoint", local=True):
         from transformers import AutoTokenizer
 
-        model, info = _auto(task).from_pretrained(
+        model, info = auto_class(task).from_pretrained(
             folder, output_loading_info=True, trust_remote_code=trust_remote_code, dtype=torch.float32
         )
         tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)

@@ -27,9 +27,9 @@ from stratoscope.models.extraction import (
     BATCH_BYTES,
     BATCH_TOKENS,
     BATCH_TOKENS_ELSEWHERE,
-    _forward_options,
     batches,
     evaluating,
+    forward_options,
 )
 from stratoscope.models.families import blocks, depth, family_of, width
 from stratoscope.models.surgery import keeping
@@ -98,7 +98,7 @@ NONE: Span = (1, 0)
 
 def _scored(module: Any, given: Mapping[str, Tensor], total: int, budget: int) -> dict[Span, Floats]:
     """Logits (batch, k) of one batch of rows, for the whole model and with each span skipped."""
-    options = _forward_options(module)
+    options = forward_options(module)
 
     def run(stacked: int = 1) -> Floats:
         found: Floats = module(**_repeated(given, stacked), **options).logits.cpu().double().numpy()

@@ -17,7 +17,7 @@ from stratoscope.models.encoding import Encoder
 from stratoscope.models.families import base
 from stratoscope.models.guard import guarded, seeded
 from stratoscope.models.heads import head_parameters
-from stratoscope.models.loading import ModelSpec, Survey, _checked, _load_config, _options, _random, survey
+from stratoscope.models.loading import ModelSpec, Survey, checked, load_config, load_options, random_model, survey
 
 HEADS = ("ForSequenceClassification", "ForMultipleChoice")
 """How the class names of the heads that tasks use end."""
@@ -47,21 +47,21 @@ def load_for_task(
     """
     progress = progress or Silent()
     seen = seen or survey(spec, progress=progress)
-    checkpoint = _checked(spec)
-    config = _load_config(spec, checkpoint)
-    kind = _head_class(config, spec, task)
+    checkpoint = checked(spec)
+    config = load_config(spec, checkpoint)
+    kind = head_class(config, spec, task)
     stored = next((a for a in config.architectures or () if a.endswith(HEADS)), None)
     keep = not spec.random_init and stored == kind and _same_labels(config, task)
     if stored and not spec.random_init:
         progress.note(_what_becomes(spec.label, config, stored, task, keep=keep))
-    _configure(config, seen.encoder, task)
+    configure_(config, seen.encoder, task)
     with guarded(spec.source, "architecture", local=checkpoint.local), seeded(seed):
-        fresh = _auto(task).from_config(config, dtype=torch.float32, trust_remote_code=spec.trust_remote_code)
+        fresh = auto_class(task).from_config(config, dtype=torch.float32, trust_remote_code=spec.trust_remote_code)
     if spec.random_init:
-        base(fresh).load_state_dict(_random(config, spec, checkpoint).state_dict(), strict=False)
+        base(fresh).load_state_dict(random_model(config, spec, checkpoint).state_dict(), strict=False)
         module, kept = fresh, False
     else:
-        module, lacking = _stored(config, spec, checkpoint, task)
+        module, lacking = stored_model(config, spec, checkpoint, task)
         kept = keep and not lacking
         _renew_(module, fresh, lacking if kept else lacking | _outside(module))
     return TaskModel(module.eval(), seen.encoder, seen.fingerprint, "kept" if kept else "fresh")
@@ -72,14 +72,14 @@ def label_names(task: TaskData) -> tuple[str, ...]:
     return task.labels if task.labels is not None else ("score",)
 
 
-def _auto(task: TaskData) -> Any:
+def auto_class(task: TaskData) -> Any:
     import transformers
 
     choice = task.format == CHOICE
     return transformers.AutoModelForMultipleChoice if choice else transformers.AutoModelForSequenceClassification
 
 
-def _head_class(config: Any, spec: ModelSpec, task: TaskData) -> str | None:
+def head_class(config: Any, spec: ModelSpec, task: TaskData) -> str | None:
     """Class name of the model with a head; None for code of the checkpoint's own, which brings its names itself."""
     from transformers.models.auto import modeling_auto as auto
 
@@ -101,32 +101,32 @@ def _head_class(config: Any, spec: ModelSpec, task: TaskData) -> str | None:
 def _same_labels(config: Any, task: TaskData) -> bool:
     if task.format == CHOICE:
         return True  # such a head gives one score, however many choices there are
-    have, want = _stored_labels(config), label_names(task)
+    have, want = stored_labels(config), label_names(task)
     return len(have) == len(want) and (have == want or all(name.startswith("LABEL_") for name in have))
 
 
-def _stored_labels(config: Any) -> tuple[str, ...]:
+def stored_labels(config: Any) -> tuple[str, ...]:
     return tuple(str(config.id2label[k]) for k in sorted(config.id2label))
 
 
 def _what_becomes(label: str, config: Any, stored: str, task: TaskData, *, keep: bool) -> str:
     if keep:
         return f"'{label}' already has a head for {task.name}; training goes on from it"
-    have, want = _stored_labels(config), label_names(task)
+    have, want = stored_labels(config), label_names(task)
     if not stored.endswith(HEADS[1]) and task.format != CHOICE:
         return (
-            f"the head of '{label}' has {_counted(have)}, {task.name} needs {_counted(want)};"
+            f"the head of '{label}' has {counted(have)}, {task.name} needs {counted(want)};"
             " a fresh head takes its place"
         )
     return f"the head of '{label}' ({stored}) is not of the kind {task.name} needs; a fresh head takes its place"
 
 
-def _counted(names: tuple[str, ...]) -> str:
+def counted(names: tuple[str, ...]) -> str:
     shown = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
     return f"{len(names)} label{'s' if len(names) != 1 else ''} ({shown})"
 
 
-def _configure(config: Any, encoder: Encoder, task: TaskData) -> None:
+def configure_(config: Any, encoder: Encoder, task: TaskData) -> None:
     """Write the labels into the configuration, and make plain use of the tokenizer give what the model is fed here."""
     if task.format != CHOICE:
         names = label_names(task)
@@ -146,17 +146,17 @@ def _configure(config: Any, encoder: Encoder, task: TaskData) -> None:
         tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names  # what is saved
 
 
-def _stored(config: Any, spec: ModelSpec, checkpoint: Checkpoint, task: TaskData) -> tuple[Any, set[str]]:
+def stored_model(config: Any, spec: ModelSpec, checkpoint: Checkpoint, task: TaskData) -> tuple[Any, set[str]]:
     """The checkpoint under the task's head, and the names of head parameters it does not have in that shape."""
     with guarded(spec.source, "weights", local=checkpoint.local), seeded(0):
-        module, info = _auto(task).from_pretrained(
+        module, info = auto_class(task).from_pretrained(
             checkpoint.source,
             config=config,
             dtype=torch.float32,
             use_safetensors=None if spec.allow_pickle else True,
             ignore_mismatched_sizes=True,
             output_loading_info=True,
-            **_options(spec, checkpoint),
+            **load_options(spec, checkpoint),
         )
     made_up = {*info["missing_keys"], *(k if isinstance(k, str) else k[0] for k in info["mismatched_keys"])}
     head = {name for name, _ in head_parameters(module)}

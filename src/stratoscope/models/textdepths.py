@@ -17,9 +17,9 @@ from stratoscope.models.extraction import (
     BATCH_BYTES,
     BATCH_TOKENS,
     BATCH_TOKENS_ELSEWHERE,
-    _forward_options,
     batches,
     evaluating,
+    forward_options,
     padded,
 )
 from stratoscope.models.families import base
@@ -52,7 +52,7 @@ def perplexities(
     budget = batch_tokens or BATCH_TOKENS.get(parameter.device.type, BATCH_TOKENS_ELSEWHERE)
     per_token = max(encoder.vocabulary, model.layers * model.width) * parameter.element_size()
     losses = np.empty((model.layers, len(texts)))
-    norm, options = finish(module), _forward_options(module)
+    norm, options = finish(module), forward_options(module)
     with evaluating(module), torch.inference_mode():
         _check_causal(module, encoder, encoded, int(texts[encoded.lengths[texts].argmax()]))
         for batch in batches(encoded.lengths[texts], max(1, min(budget, BATCH_BYTES // per_token))):

@@ -5,23 +5,23 @@ from __future__ import annotations
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.taskdata import CHOICE, TaskData
-from stratoscope.models.loading import ModelSpec, Survey, _checked, _load_config, survey
+from stratoscope.models.loading import ModelSpec, Survey, checked, load_config, survey
 from stratoscope.models.taskmodel import (
     HEADS,
     TaskModel,
-    _configure,
-    _counted,
-    _head_class,
-    _stored,
-    _stored_labels,
+    configure_,
+    counted,
+    head_class,
     label_names,
+    stored_labels,
+    stored_model,
 )
 
 
 def check_head(spec: ModelSpec, task: TaskData) -> None:
     """Refuse a checkpoint without a head for `task`, without looking at its weights."""
-    config = _load_config(spec, _checked(spec))
-    kind = _head_class(config, spec, task)
+    config = load_config(spec, checked(spec))
+    kind = head_class(config, spec, task)
     stored = next((a for a in config.architectures or () if a.endswith(HEADS)), None)
     if spec.random_init or stored is None:
         raise StratoscopeError(
@@ -35,10 +35,10 @@ def check_head(spec: ModelSpec, task: TaskData) -> None:
         )
     if task.format == CHOICE:
         return
-    have, want = _stored_labels(config), label_names(task)
+    have, want = stored_labels(config), label_names(task)
     if len(have) != len(want):
         raise StratoscopeError(
-            f"the head of '{spec.label}' has {_counted(have)}, {task.name} needs {_counted(want)}; give a checkpoint"
+            f"the head of '{spec.label}' has {counted(have)}, {task.name} needs {counted(want)}; give a checkpoint"
             f" fine-tuned on {task.name}"
         )
     plain_have, plain_want = ([name.casefold() for name in names] for names in (have, want))
@@ -56,10 +56,10 @@ def load_tuned(
     progress = progress or Silent()
     check_head(spec, task)
     seen = seen or survey(spec, progress=progress)
-    checkpoint = _checked(spec)
-    config = _load_config(spec, checkpoint)
-    _configure(config, seen.encoder, task)
-    module, lacking = _stored(config, spec, checkpoint, task)
+    checkpoint = checked(spec)
+    config = load_config(spec, checkpoint)
+    configure_(config, seen.encoder, task)
+    module, lacking = stored_model(config, spec, checkpoint, task)
     if lacking:
         raise StratoscopeError(
             f"'{spec.label}' lacks {len(lacking)} of its head's weights (first: {sorted(lacking)[0]}); give a"

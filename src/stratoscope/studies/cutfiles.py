@@ -23,7 +23,7 @@ from stratoscope.models.examples import predict
 from stratoscope.models.guard import quiet
 from stratoscope.models.latency import ROUNDS, latency_ratio
 from stratoscope.models.reload import check_reload
-from stratoscope.models.taskmodel import _auto
+from stratoscope.models.taskmodel import auto_class
 from stratoscope.studies.confirm import Tested
 from stratoscope.studies.cutwork import Judged, Work
 from stratoscope.studies.modelcard import model_card
@@ -126,7 +126,7 @@ def _record(work: Work, judged: Judged, tested: Sequence[Tested], chosen: Tested
             "fingerprint": work.seen.fingerprint,
             "blocks": work.blocks,
         },
-        "class": _auto(task).__name__,
+        "class": auto_class(task).__name__,
         "kept": list(kept),
         "dropped": [k for k in range(1, work.blocks + 1) if k not in kept],
         "task": {"name": task.name, "fingerprint": task.fingerprint, "format": task.format, "note": task.note},

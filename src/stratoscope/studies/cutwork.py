@@ -25,7 +25,7 @@ from stratoscope.models.spans import each_span
 from stratoscope.models.surgery import keeping
 from stratoscope.models.tuned import check_head, load_tuned
 from stratoscope.studies.confirm import Candidate, halves
-from stratoscope.studies.depth import _trained_length
+from stratoscope.studies.depth import trained_length
 
 TOP, ANY = BLOCKS = ("top", "any")
 """Cut off the top blocks; or leave out any run of blocks, wherever it lies."""
@@ -125,7 +125,7 @@ def prepare(
             f"'{spec.label}' has {seen.layers - 1} blocks and {options.keep} must stay, so there is nothing to cut;"
             " give a deeper model or a lower --keep"
         )
-    length = text_length(seen.encoder, options.length, otherwise=_trained_length(spec))
+    length = text_length(seen.encoder, options.length, otherwise=trained_length(spec))
     splits = SPLITS if options.head else SPLITS[1:]
     inputs = {split: tokenise(task, split, seen.encoder, length=length) for split in splits}
     module = load_tuned(spec, task, seen=seen, progress=progress).module.to(device)

@@ -54,7 +54,7 @@ def depth(
     check_head(specs[0], task)
     surveys = [survey(spec, progress=progress) for spec in specs]
     _check_base(specs, surveys)
-    length = text_length(surveys[0].encoder, options.length, otherwise=_trained_length(specs[0]))
+    length = text_length(surveys[0].encoder, options.length, otherwise=trained_length(specs[0]))
     encoders = [
         encoder_for(spec, seen, task, length, judged=k == 0)
         for k, (spec, seen) in enumerate(zip(specs, surveys, strict=True))
@@ -117,7 +117,7 @@ def _run(work: Work, request: str) -> Depth:
     )
 
 
-def _trained_length(spec: ModelSpec) -> int | None:
+def trained_length(spec: ModelSpec) -> int | None:
     """Tokens of a text in fine-tuning, if the folder is one of ours."""
     if not (Path(spec.source) / RECORD).is_file():
         return None
