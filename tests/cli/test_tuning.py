@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import transformers
-from conftest import Command
+
+import tiny
+
+Command = Callable[..., Any]
 
 GOOD, BAD = ("warm", "funny", "finest", "wonderful"), ("lazy", "wooden", "nowhere", "old")
 TOPICS = ("film", "dog", "story", "ending", "theatre")
@@ -90,3 +95,16 @@ def test_the_tasks_are_listed(command: Command) -> None:
     assert ended.code == 0
     for name in ("cola", "sst2", "stsb", "hellaswag", "cosmosqa"):
         assert name in ended.out
+
+
+def test_a_decoder_is_judged_by_perplexity(here: Path, command: Command) -> None:
+    tiny.checkpoint("gpt2", here / "decoder", head="causal")
+    ended = command("perplexity", "decoder", "--data", "t.txt", "--out", "ppl")
+    assert ended.code == 0, ended.err
+    points = json.loads((here / "ppl" / "perplexity.json").read_text())["points"]
+    assert f"perplexity of decoder on {points[-1]['texts']} texts" in ended.out
+    assert f": {points[-1]['value']:.2f} [" in ended.out
+    assert f"first 0 of {len(points) - 1} blocks: {points[0]['value']:.2f}" in ended.out
+    assert (here / "ppl" / "figures" / "perplexity.png").is_file()
+    ended = command("perplexity", "base", "--data", "t.txt", "--out", "no")
+    assert ended.code == 2

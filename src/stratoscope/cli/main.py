@@ -160,7 +160,7 @@ def families() -> None:
     )
 
 
-for command in (tuning.finetune, tuning.depth, tuning.cut, tuning.prune, tuning.tasks):
+for command in (tuning.finetune, tuning.depth, tuning.cut, tuning.prune, tuning.perplexity, tuning.tasks):
     app.command()(command)
 app.add_typer(tuning.study, name="study")
 

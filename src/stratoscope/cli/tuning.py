@@ -280,6 +280,41 @@ def finetuned(
     tell(out, found)
 
 
+def perplexity(
+    model: Annotated[str, typer.Argument(help="Decoder: checkpoint folder or hub id.", metavar="MODEL")],
+    data: Annotated[str, typer.Option("--data", help="Text: a text file, JSONL, CSV, Parquet or hub data set.")],
+    out: Out,
+    text: Text = None,
+    limit: Annotated[int | None, typer.Option(help="Use so many texts, drawn with the seed.")] = None,
+    seed: Seed = 0,
+    length: Length = None,
+    batch_tokens: BatchTokens = None,
+    revision: Revision = None,
+    device: Device = "auto",
+    allow_pickle: Pickle = False,
+    trust_remote_code: RemoteCode = False,
+) -> None:
+    """Judge a decoder without a task: its perplexity on text, cut at every layer."""
+    from stratoscope.cli.show import Console, say
+    from stratoscope.data.readers import read_corpus
+    from stratoscope.report.textplots import write_perplexity
+    from stratoscope.studies.textdepth import PERPLEXITY, perplexity_by_depth
+
+    spec = _spec(model, revision, device, allow_pickle, trust_remote_code)
+    with Console() as console:
+        corpus = read_corpus(data, text=text).sample(limit, seed)
+        points = perplexity_by_depth(spec, corpus, out=out, length=length, batch_tokens=batch_tokens, progress=console)
+        write_perplexity(out, spec.label, [(p.value, p.low, p.high) for p in points])
+    whole = points[-1]
+    say(
+        f"- perplexity of {spec.label} on {whole.texts:,} texts ({whole.tokens:,} tokens): {whole.value:.2f}"
+        f" [{whole.low:.2f}, {whole.high:.2f}]; {whole.cut:,} texts were cut to the length"
+    )
+    for blocks, p in enumerate(points[:-1]):
+        say(f"- first {blocks} of {len(points) - 1} blocks: {p.value:.2f}, {p.value / whole.value:.2f} times the whole")
+    say(f"\nsee {out}/figures/perplexity.png; the numbers are in {out}/{PERPLEXITY}")
+
+
 def tasks() -> None:
     """List the tasks, with one line, the metric and the reference each."""
     from stratoscope.cli.show import table

@@ -63,7 +63,7 @@ def finish(model: nn.Module) -> Callable[[Tensor], Tensor]:
     return (lambda x: x) if norm is None else norm
 
 
-class _Answer:
+class Answer:
     """What an encoder returns, as far as heads look: hidden states, a pooled vector, and nothing else."""
 
     def __init__(self, hidden: Tensor, pooled: Tensor | None) -> None:
@@ -77,9 +77,9 @@ class _Answer:
         return None  # attentions, caches and memories that a head passes on
 
 
-def _answer(encoder: nn.Module, hidden: Tensor) -> _Answer:
+def _answer(encoder: nn.Module, hidden: Tensor) -> Answer:
     pooler = getattr(encoder, POOLER, None)
     if pooler is None:
-        return _Answer(hidden, None)
+        return Answer(hidden, None)
     activation = getattr(encoder, "pooler_activation", None)  # ALBERT's pooler is a bare linear map beside it
-    return _Answer(hidden, pooler(hidden) if activation is None else activation(pooler(hidden[:, 0])))
+    return Answer(hidden, pooler(hidden) if activation is None else activation(pooler(hidden[:, 0])))

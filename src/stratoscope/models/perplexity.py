@@ -74,7 +74,7 @@ def perplexity(
     `length` tokens are read. The interval resamples texts, since tokens of one text hang together. `advance` counts
     texts.
     """
-    encoded, cut = _first_tokens(encoder.encode(corpus, "token"), text_length(encoder, length))
+    encoded, cut = first_tokens(encoder.encode(corpus, "token"), text_length(encoder, length))
     texts = np.flatnonzero(encoded.lengths > 1)
     if not len(texts):
         reason = "no text" if not len(corpus) else f"{len(corpus)} of at most one token each"
@@ -86,9 +86,9 @@ def perplexity(
     budget = max(1, min(budget, BATCH_BYTES // (encoder.vocabulary * parameter.element_size())))
     losses = np.empty(len(texts))
     with evaluating(model), torch.inference_mode():
-        _check_causal(model, encoder, encoded, int(texts[encoded.lengths[texts].argmax()]))
+        check_causal(model, encoder, encoded, int(texts[encoded.lengths[texts].argmax()]))
         for batch in batches(encoded.lengths[texts], budget):
-            losses[batch] = _losses(model, padded(encoded, texts[batch], encoder))
+            losses[batch] = token_losses(model, padded(encoded, texts[batch], encoder))
             advance(len(batch))
     if not np.isfinite(losses).all():
         k = corpus.positions[texts[np.flatnonzero(~np.isfinite(losses))[0]]]
@@ -96,7 +96,7 @@ def perplexity(
             f"'{encoder.name}' gives a probability that is not finite in text {k} of '{corpus.name}';"
             " check its weights, or load it with --dtype float32"
         )
-    return _summary(losses, encoded.lengths[texts] - 1, cut)
+    return summary(losses, encoded.lengths[texts] - 1, cut)
 
 
 def load_causal(spec: ModelSpec, *, progress: Progress | None = None) -> LoadedModel:
@@ -157,7 +157,7 @@ def _fresh(config: Any, spec: ModelSpec, checkpoint: Checkpoint) -> nn.Module:
     return module if spec.dtype == "auto" else module.to(getattr(torch, spec.dtype))
 
 
-def _first_tokens(encoded: Encoded, limit: int) -> tuple[Encoded, int]:
+def first_tokens(encoded: Encoded, limit: int) -> tuple[Encoded, int]:
     """At most `limit` tokens of every text, and the number of texts that had more."""
     lengths = np.minimum(encoded.lengths, limit)
     kept = np.arange(len(encoded.ids)) - encoded.starts[encoded.sentence] < limit
@@ -179,7 +179,7 @@ def _logits(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor | None:
     return logits if logits is not None and logits.dim() == 3 else None
 
 
-def _check_causal(model: nn.Module, encoder: Encoder, encoded: Encoded, text: int) -> None:
+def check_causal(model: nn.Module, encoder: Encoder, encoded: Encoded, text: int) -> None:
     """Try two texts that differ in their last token only: what comes before it must be predicted alike."""
     inputs = {
         name: values[:, :TRIAL].repeat(2, 1) for name, values in padded(encoded, np.array([text]), encoder).items()
@@ -198,7 +198,7 @@ def _check_causal(model: nn.Module, encoder: Encoder, encoded: Encoded, text: in
     )
 
 
-def _losses(model: nn.Module, inputs: dict[str, Tensor]) -> Floats:
+def token_losses(model: nn.Module, inputs: dict[str, Tensor]) -> Floats:
     """Sum of -log p over the predicted tokens of each text (batch,), padding left out."""
     logits = _logits(model, inputs)
     assert logits is not None
@@ -211,7 +211,7 @@ def _losses(model: nn.Module, inputs: dict[str, Tensor]) -> Floats:
     return np.array(found)
 
 
-def _summary(losses: Floats, tokens: IntArray, cut: int) -> Perplexity:
+def summary(losses: Floats, tokens: IntArray, cut: int) -> Perplexity:
     def mean(rows: IntArray) -> float:
         return float(losses[rows].sum() / tokens[rows].sum())
 

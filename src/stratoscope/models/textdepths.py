@@ -23,9 +23,9 @@ from stratoscope.models.extraction import (
     padded,
 )
 from stratoscope.models.families import base
-from stratoscope.models.heads import _Answer, finish
+from stratoscope.models.heads import Answer, finish
 from stratoscope.models.loading import LoadedModel
-from stratoscope.models.perplexity import Perplexity, _check_causal, _first_tokens, _losses, _summary
+from stratoscope.models.perplexity import Perplexity, check_causal, first_tokens, summary, token_losses
 
 
 def perplexities(
@@ -42,7 +42,7 @@ def perplexities(
     language-model head, as in a model truncated there.
     """
     module, encoder = model.module, model.encoder
-    encoded, cut = _first_tokens(encoder.encode(corpus, "token"), text_length(encoder, length))
+    encoded, cut = first_tokens(encoder.encode(corpus, "token"), text_length(encoder, length))
     texts = np.flatnonzero(encoded.lengths > 1)
     if not len(texts):
         raise StratoscopeError(
@@ -54,24 +54,24 @@ def perplexities(
     losses = np.empty((model.layers, len(texts)))
     norm, options = finish(module), forward_options(module)
     with evaluating(module), torch.inference_mode():
-        _check_causal(module, encoder, encoded, int(texts[encoded.lengths[texts].argmax()]))
+        check_causal(module, encoder, encoded, int(texts[encoded.lengths[texts].argmax()]))
         for batch in batches(encoded.lengths[texts], max(1, min(budget, BATCH_BYTES // per_token))):
             inputs = padded(encoded, texts[batch], encoder)
             given = {k: v.to(parameter.device) for k, v in inputs.items()}
             states = base(module)(**given, output_hidden_states=True, **options).hidden_states
             for k, state in enumerate(states):  # the last has been through the norm
                 with _answering(module, state if k == len(states) - 1 else norm(state)):
-                    losses[k, batch] = _losses(module, inputs)
+                    losses[k, batch] = token_losses(module, inputs)
             advance(len(batch))
     tokens = encoded.lengths[texts] - 1
-    return [_summary(found, tokens, cut) for found in losses]
+    return [summary(found, tokens, cut) for found in losses]
 
 
 @contextmanager
 def _answering(module: Any, state: Tensor) -> Iterator[None]:
     """Let the encoder answer these hidden states, whatever it is asked."""
     encoder: Any = base(module)
-    encoder.forward = lambda *args, **kwargs: _Answer(state, None)
+    encoder.forward = lambda *args, **kwargs: Answer(state, None)
     try:
         yield
     finally:
