@@ -34,8 +34,8 @@ class Size:
     """Loss that the cut may cost."""
 
 
-FULL = Size(train=2400, validation=1600, compared=500, bootstrap=100, budget=0.02)
-QUICK = Size(train=640, validation=600, compared=200, bootstrap=40, budget=0.04)
+FULL = Size(train=1200, validation=1400, compared=240, bootstrap=100, budget=0.04)
+QUICK = Size(train=480, validation=480, compared=120, bootstrap=40, budget=0.06)
 
 
 def run_demo(out: Path, *, hub: bool, quick: bool, progress: Progress, then: Then | None = None) -> Study:
