@@ -14,8 +14,12 @@ from stratoscope.models.extraction import evaluating
 from stratoscope.models.guard import guarded
 from stratoscope.models.taskmodel import auto_class
 
-TOLERANCE = 1e-5
-"""Largest difference of the logits, against the largest of them where that is above 1."""
+TOLERANCE = 1e-3
+"""Largest difference of the logits, against the largest of them where that is above 1.
+
+The weights must be the same to the bit. What is left is rounding, which depends on where weights lie in memory and
+which a head tuned on standardised vectors enlarges (1e-4 was seen); another configuration moves logits by far more.
+"""
 
 
 def reload(folder: Path, task: TaskData, *, trust_remote_code: bool = False) -> tuple[Any, Any]:
@@ -50,16 +54,13 @@ def check_reload(
     Texts go through the reloaded tokenizer, one example at a time, so that no padding enters.
     """
     model, tokenizer = reload(folder, task, trust_remote_code=trust_remote_code)
+    _check_weights(module, model)
     model.to(next(module.parameters()).device)
     worst, largest = 0.0, 1.0
     with evaluating(module), torch.inference_mode():
         for example in examples:
             given = _given(tokenizer, example, length, model.device)
             before, after = module(**given).logits, model(**given).logits
-            if before.shape != after.shape:
-                raise StratoscopeError(
-                    f"the written checkpoint gives scores of shape {tuple(after.shape)}, expected {tuple(before.shape)}"
-                )
             worst = max(worst, float((before - after).abs().max()))
             largest = max(largest, float(before.abs().max()))
     if not worst <= TOLERANCE * largest:
@@ -68,6 +69,15 @@ def check_reload(
             f" expected at most {TOLERANCE * largest:.3g}"
         )
     return worst
+
+
+def _check_weights(module: Any, model: Any) -> None:
+    want, got = ({k: v.cpu() for k, v in m.state_dict().items()} for m in (module, model))
+    apart = [k for k in want if k not in got or not torch.equal(want[k], got[k])] + [k for k in got if k not in want]
+    if apart:
+        raise StratoscopeError(
+            f"the written checkpoint does not reload as it was: {len(apart)} weights differ (first: {apart[0]})"
+        )
 
 
 def _given(tokenizer: Any, example: Example, length: int, device: torch.device) -> dict[str, Any]:

@@ -34,8 +34,8 @@ class Size:
     """Loss that the cut may cost."""
 
 
-FULL = Size(train=1200, validation=1400, compared=240, bootstrap=100, budget=0.04)
-QUICK = Size(train=480, validation=480, compared=120, bootstrap=40, budget=0.06)
+FULL = Size(train=1200, validation=1400, compared=240, bootstrap=100, budget=0.06)
+QUICK = Size(train=480, validation=480, compared=120, bootstrap=40, budget=0.1)
 
 
 def run_demo(out: Path, *, hub: bool, quick: bool, progress: Progress, then: Then | None = None) -> Study:
