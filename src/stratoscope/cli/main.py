@@ -169,7 +169,7 @@ app.add_typer(tuning.study, name="study")
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for all it makes.")] = Path("runs/demo"),
     hub: Annotated[bool, typer.Option("--hub", help="Use a model and data from the hub instead.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer rows and steps: under two minutes.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer rows and steps: about half the time.")] = False,
 ) -> None:
     """Fine-tune a real model on real text, see what changed, and cut the layers it does not need."""
     from stratoscope.cli.show import Console, draw, tell
