@@ -14,6 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from stratoscope.core.codekey import code_key
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Progress
 from stratoscope.core.runfolder import RunFolder, digest
@@ -153,7 +154,7 @@ def keep_vectors(
     size = max(1, int(SHARD_BYTES / (layers * width * 4 * inputs.choices)))
     bounds = [*range(0, len(inputs), size), len(inputs)]
     shards = list(pairwise(bounds))
-    names = [f"vectors-{digest([*made_from, mean, shard])}.safetensors" for shard in shards]
+    names = [f"vectors-{digest([*made_from, mean, shard, code_key()])}.safetensors" for shard in shards]
     missing = [k for k, name in enumerate(names) if not folder.has(name)]
     if missing:
         module = load()

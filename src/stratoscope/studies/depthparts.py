@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
+from stratoscope.core.codekey import code_key
 from stratoscope.core.depth import Point
 from stratoscope.core.progress import Progress
 from stratoscope.core.result import ModelInfo
@@ -122,7 +123,7 @@ def tuned_heads(
     with work.progress.step(f"tuning heads on {label}", encoder.seen.layers) as advance:
         for k in range(encoder.seen.layers):
             made_from = [encoder.info.fingerprint, work.tuned.info.fingerprint, work.task.fingerprint, encoder.length]
-            name = f"head-{digest([*made_from, encoder is work.tuned, k, work.options.seed])}.safetensors"
+            name = f"head-{digest([*made_from, encoder is work.tuned, k, work.options.seed, code_key()])}.safetensors"
             if not work.folder.has(name):
                 work.folder.save(name, partial(save_file, _tuned_head(work, vectors, k, start)))
             part = load_file(work.folder.part(name))
@@ -161,7 +162,7 @@ def skipped(work: Work, whole: Floats) -> tuple[Floats, Floats]:
     with work.progress.step(f"skipping blocks of {tuned.spec.label}", len(inputs)) as advance:
         for first, last in pairwise(bounds):
             made_from = [tuned.info.fingerprint, task.fingerprint, tuned.length, first, last]
-            name = f"spans-{digest(made_from)}.safetensors"
+            name = f"spans-{digest([*made_from, code_key()])}.safetensors"
             if work.folder.has(name):
                 advance(last - first)
             else:
