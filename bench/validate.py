@@ -138,7 +138,7 @@ def freezing(base: ModelSpec, task: TaskData, *, progress: Progress) -> dict[str
     inputs = tokenise(task, "train", seen.encoder, length=recipe.length or 128)
     models = {name: load_for_task(base, task, seed=0, seen=seen).module for name in ("whole", "frozen")}
     parts = freeze_(models["frozen"], how)
-    schedule = Schedule(recipe.lr, recipe.batch, STEPS, 0, recipe.epsilon)
+    schedule = Schedule(recipe.lr, recipe.batch, STEPS, 0, recipe.epsilon, grouped=recipe.grouped)
     spent: dict[str, list[float]] = {name: [] for name in models}
     with tempfile.TemporaryDirectory() as tmp, progress.step(f"timing {how}", 2 * ROUNDS) as advance:
         for turn in range(ROUNDS):

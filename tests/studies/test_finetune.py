@@ -26,7 +26,7 @@ from stratoscope.studies.finetune import CHECKPOINTS, Finetuned, FinetuneOptions
 
 WEIGHTS = "model.safetensors"
 LEARN = FinetuneOptions(recipe="quick", lr=3e-3, epochs=10, batch=8)
-BRIEF = FinetuneOptions(recipe="quick", lr=1e-3, max_steps=10, batch=8, checkpoint_steps=3)
+BRIEF = FinetuneOptions(recipe="wu2020", lr=1e-3, max_steps=10, batch=8, warmup=0.1, checkpoint_steps=3)
 
 
 @pytest.fixture(scope="module")
@@ -275,6 +275,16 @@ def test_a_killed_run_ends_as_if_it_had_not_been(
     assert weights(found) == weights(whole)
     assert lasting(found) == lasting(whole)
     assert not (found.folder / CHECKPOINTS).exists()
+
+
+def test_a_killed_run_with_grouped_batches_goes_on_among_the_same_rows(base: Path, tmp_path: Path) -> None:
+    options = replace(BRIEF, recipe="quick")
+    (whole,) = finetune(base, classification(), out=tmp_path / "whole", options=options)
+    killed_at(8, base, tmp_path / "killed", options)
+    (found,) = finetune(base, classification(), out=tmp_path / "killed", options=options)
+    assert whole.record["recipe"]["grouped"]
+    assert weights(found) == weights(whole)
+    assert lasting(found) == lasting(whole)
 
 
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(base: Path, whole: Finetuned, tmp_path: Path) -> None:

@@ -4,11 +4,12 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.models.training import PRECISIONS, Schedule, Setup, planned_steps, train_, windows
+from stratoscope.models.training import PRECISIONS, Schedule, Setup, grouped_order, planned_steps, train_, windows
 from stratoscope.studies.recipes import RECIPES, FinetuneOptions, recipe_named, resolve
 
 
@@ -80,3 +81,25 @@ def test_devices_that_cannot_train_are_refused(tmp_path: Any) -> None:
     with pytest.raises(StratoscopeError, match="unknown dtype 'int8'"):
         train_(None, None, schedule, replace(setup, precision="int8"))  # type: ignore[arg-type]
     assert "bfloat16" in PRECISIONS
+
+
+def test_grouped_batches_see_every_row_once_an_epoch_and_pad_little() -> None:
+    lengths = np.random.default_rng(0).integers(5, 100, 400)
+    schedule = Schedule(1e-3, 8, 110, 0, 1e-8, grouped=True)
+    order = grouped_order(lengths, schedule, seed=3)
+    assert len(order) == 110 * 8
+    for epoch in (order[:400], order[400:800]):
+        assert sorted(epoch) == list(range(400))
+    assert order[:400] != order[400:800]
+    assert order == grouped_order(lengths, schedule, seed=3) != grouped_order(lengths, schedule, seed=4)
+    batches = lengths[np.array(order)].reshape(-1, 8)
+    padded, real = batches.max(1).sum() * 8, batches.sum()
+    assert padded < 1.1 * real  # shuffled batches are 1.7 times as long as their texts
+    assert abs(np.corrcoef(np.arange(50), batches[:50].mean(1))[0, 1]) < 0.3  # short ones do not all come first
+
+
+def test_grouped_batches_of_few_rows() -> None:
+    schedule = Schedule(1e-3, 16, 5, 0, 1e-8, grouped=True)
+    assert sorted(grouped_order(np.array([3, 1, 2]), schedule, seed=0)) == [0] * 5 + [1] * 5 + [2] * 5
+    partly = grouped_order(np.arange(10), replace(schedule, batch=4), seed=0)  # two of ten rows are left out each time
+    assert len(set(partly[:8])) == len(set(partly[8:16])) == 8

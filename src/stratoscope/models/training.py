@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
@@ -29,6 +30,8 @@ SEAL = "stratoscope.json"
 CHECKPOINT_SECONDS = 60.0
 CHECKPOINT_SHARE = 0.05
 """Share of the time that writing checkpoints may take."""
+GROUPED = 32
+"""Batches whose rows are sorted by length together; among so many, a row still meets others than its neighbours."""
 PRECISIONS = ("float32", "bfloat16", "float16", "auto")
 
 
@@ -43,6 +46,8 @@ class Schedule:
     epsilon: float
     clip: float = 1.0
     """Largest norm of the gradient."""
+    grouped: bool = False
+    """Whether a batch holds texts of about one length, so that little of it is padding."""
 
 
 @dataclass(frozen=True)
@@ -87,13 +92,14 @@ def train_(module: Any, inputs: Inputs, schedule: Schedule, setup: Setup) -> Tra
     start = _last_sealed(place)
     keeper = _Keeper(setup, lr=schedule.lr, before=_seconds(start))
     use_cache = getattr(module.config, "use_cache", None)
+    rows = grouped_order(inputs.lengths, schedule, setup.seed) if schedule.grouped else range(len(inputs))
     with isolated_seeds(setup.device), quiet(), disk_errors(setup.folder):
         arguments = _arguments(schedule, setup, place)
         trainer = Trainer(
             model=module,
             args=arguments,
             data_collator=inputs.batch,
-            train_dataset=range(len(inputs)),
+            train_dataset=rows,
             callbacks=[keeper],
         )
         trainer.remove_callback(PrinterCallback)
@@ -197,6 +203,7 @@ def _arguments(schedule: Schedule, setup: Setup, place: Path) -> TrainingArgumen
         # One entry a step: a mean over several would lose those before a kill.
         logging_steps=1,
         logging_nan_inf_filter=False,
+        train_sampling_strategy="sequential" if schedule.grouped else "random",
         save_strategy="no",  # the keeper asks for checkpoints
         save_total_limit=2,  # the one before stays until the new one is sealed
         eval_strategy="no",
@@ -254,6 +261,22 @@ def planned_steps(rows: int, batch: int, epochs: float | None, most: int | None)
     """Steps of a run: whichever of `epochs` and `most` ends first."""
     limits = [] if epochs is None else [max(1, math.ceil(epochs * math.ceil(rows / batch)))]
     return min(limits + ([] if most is None else [most]))
+
+
+def grouped_order(lengths: npt.NDArray[np.int64], schedule: Schedule, seed: int) -> list[int]:
+    """Rows of the whole run, batch after batch: shuffled, then sorted by length within `GROUPED` batches.
+
+    Every epoch is shuffled anew; rows that do not fill its last batch are left out of it.
+    """
+    generator = np.random.default_rng(seed)
+    size = min(schedule.batch, len(lengths))
+    order: list[int] = []
+    while len(order) < schedule.steps * size:
+        rows = generator.permutation(len(lengths))[: len(lengths) // size * size]
+        spans = [rows[k : k + GROUPED * size] for k in range(0, len(rows), GROUPED * size)]
+        batches = np.concatenate([s[np.argsort(lengths[s], kind="stable")] for s in spans]).reshape(-1, size)
+        order += generator.permutation(batches).ravel().tolist()
+    return order[: schedule.steps * size]
 
 
 def windows(losses: Sequence[float], count: int = 20) -> list[tuple[int, float]]:

@@ -142,7 +142,7 @@ def _prepare(spec: ModelSpec, task: TaskData, recipe: Recipe, options: FinetuneO
         raise StratoscopeError(
             f"expected fewer warm-up steps than the run's {steps}, got {warmup}; give a lower --warmup or more steps"
         )
-    schedule = Schedule(recipe.lr, recipe.batch, steps, warmup, recipe.epsilon)
+    schedule = Schedule(recipe.lr, recipe.batch, steps, warmup, recipe.epsilon, grouped=recipe.grouped)
     return _Work(spec, seen, task, recipe, options, schedule, train, validation, length, progress)
 
 
