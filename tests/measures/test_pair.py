@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from stratoscope.measures import pair as pair_module
 from stratoscope.measures.pair import Pair, singular_values
 from stratoscope.statistics.layer import LayerBasis, fit_basis
 from stratoscope.statistics.rows import MemoryRows
@@ -53,8 +54,47 @@ def test_coordinates_in_float32_lose_nothing_that_shows(rho: list[float]) -> Non
     np.testing.assert_allclose(coarse.full_correlations, want, atol=1e-6)
     assert coarse.full_correlations.dtype == torch.float64
     u, got, v = coarse.canonical
-    np.testing.assert_allclose(got, want, atol=1e-8)
-    np.testing.assert_allclose(u.T @ pair.product @ v.double(), np.diag(want), atol=1e-6)
+    np.testing.assert_allclose(got, want, atol=2e-7)
+    np.testing.assert_allclose(u.double().T @ pair.product @ v.double(), np.diag(want), atol=1e-6)
+
+
+def narrow(product: torch.Tensor, variance: torch.Tensor) -> Pair:
+    """Two layers with float32 coordinates of these variances, largest first, and these cross-products."""
+    basis = LayerBasis(100, variance, variance.sqrt(), 1.0, 1.0, variance, unit=torch.eye(len(variance)))
+    return Pair(basis, basis, product, 0.0)
+
+
+def turned(values: np.ndarray, seed: int = 0) -> torch.Tensor:
+    """A matrix with these singular values."""
+    rng = np.random.default_rng(seed)
+    u, v = (np.linalg.qr(rng.standard_normal((len(values), len(values))))[0] for _ in range(2))
+    return torch.from_numpy((u * values) @ v.T)
+
+
+def test_vectors_of_nearly_equal_correlations_are_told_apart() -> None:
+    apart = np.linspace(0.95, 0.2, 60)
+    squares = np.sort(np.concatenate([apart**2, apart[::3] ** 2 - 4e-7]))[::-1]
+    product = turned(np.sqrt(squares))
+    want, _, _ = torch.linalg.svd(product)
+    mixed = pair_module._vectors(product.float())[0].double()
+    u, rho, v = narrow(product, torch.ones(80, dtype=torch.float64)).canonical
+    assert u.dtype == torch.float32
+
+    def astray(vectors: torch.Tensor) -> float:
+        return float((1 - (vectors.double() * want).sum(0).abs()).max())
+
+    assert astray(mixed) > 1e-3 > 1e-6 > astray(u)
+    np.testing.assert_allclose(rho, np.sqrt(squares), atol=2e-7)
+    np.testing.assert_allclose(product.T @ u.double(), v.double() * rho, atol=1e-6)
+
+
+@pytest.mark.parametrize("faintest", [0.1, 1e-4, 0.0], ids=["strong", "faint", "of low rank"])
+def test_the_nuclear_norm_of_layers_of_many_sizes(faintest: float) -> None:
+    """Variances fall by 1e8; float32 keeps the sum where it can, and float64 is taken where it cannot."""
+    variance = torch.logspace(2, -6, 90, dtype=torch.float64)
+    pair = narrow(turned(np.r_[np.linspace(1, 0.3, 30), np.full(60, faintest)]), variance)
+    want = float(torch.linalg.svdvals(pair.scaled).sum() / variance.sum())
+    assert pair.nuclear == pytest.approx(want, abs=5e-7)
 
 
 def test_a_layer_with_itself_needs_no_decomposition() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stratoscope.measures import chance
 from stratoscope.measures.measure import ORTHOGONAL, Measure, Scores
-from stratoscope.measures.pair import Pair, singular_values
+from stratoscope.measures.pair import Pair
 from stratoscope.statistics.layer import LayerBasis
 
 
@@ -36,7 +36,7 @@ def _unbiased_self(basis: LayerBasis) -> float:
 
 def _procrustes(pair: Pair, top: float) -> Scores:
     """‖XᵀY‖_* / (‖X‖_F ‖Y‖_F): 1 - half the squared orthogonal Procrustes distance of layers of unit norm."""
-    return Scores.symmetric(float(singular_values(pair.scaled).sum() / (pair.x.scale * pair.y.scale) ** 0.5))
+    return Scores.symmetric(pair.nuclear)
 
 
 CKASIM = Measure(

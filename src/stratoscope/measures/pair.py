@@ -19,8 +19,12 @@ from stratoscope.statistics.layer import LayerBasis, upper_gram
 
 TINY = 1e-6
 """Below this canonical correlation, right vectors recovered from left ones are inexact: take a full SVD."""
-FAINT = 0.03
-"""Above this canonical correlation, float32 loses less than 1e-6 of it or of its vectors."""
+FAINT = 1e-3
+"""Above this canonical correlation its square is well above float32's rounding."""
+NEAR = 1e-4
+"""Squared correlations this near to each other have vectors that float32 mixes; they are told apart in float64."""
+NOISE = 2e-7
+"""How far a score may be moved by taking eigenvalues in float32."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +87,7 @@ class Pair:
     @cached_property
     def full_correlations(self) -> Tensor:
         """Canonical correlations of the whole layers, in [0, 1], largest first."""
-        rho = singular_values(self.working)
-        if self.working.dtype != self.product.dtype and rho[-1] < FAINT:  # its square is next to float32's rounding
-            rho = singular_values(self.product)
-        return rho.double().clamp(0, 1)
+        return self._means(self.product)
 
     @cached_property
     def _truncated(self) -> Tensor:
@@ -100,34 +101,92 @@ class Pair:
             return torch.eye(len(m), dtype=m.dtype), m.diagonal(), torch.eye(m.shape[1], dtype=m.dtype)
         wide = m.shape[0] <= m.shape[1]
         a = m if wide else m.T
-        values, left = scipy.linalg.eigh(upper_gram(a), lower=False, overwrite_a=True, driver="evd", check_finite=False)
-        rho = torch.from_numpy(np.sqrt(np.clip(values[::-1], 0, None)).copy())
+        rho = torch.empty(0)
+        if self.working.dtype != m.dtype:
+            narrow = self.working[: m.shape[0], : m.shape[1]]
+            u, rho, v = _vectors(narrow if wide else narrow.T)
+            _separate_(u, rho, v, a)
+        if not len(rho) or rho[-1] < FAINT:
+            u, rho, v = _vectors(a)
         if not len(rho) or rho[-1] < TINY:
             u, s, vh = torch.linalg.svd(m, full_matrices=False)
             return u, s, vh.T
-        u = torch.from_numpy(left[:, ::-1].copy())
-        # A right vector recovered in float32 is exact to eps/ρ, enough for a weight.
-        dtype = self.working.dtype if rho[-1] > FAINT else m.dtype
-        v = (a.to(dtype).T @ u.to(dtype)) / rho.to(dtype)
         return (u, rho, v) if wide else (v, rho, u)
 
     @cached_property
     def correlations(self) -> Tensor:
         """Canonical correlations of the truncated layers, in [0, 1], largest first."""
-        rho = self.canonical[1] if "canonical" in self.__dict__ else singular_values(self._truncated)
-        return rho.clamp(0, 1)
+        return self.canonical[1].clamp(0, 1) if "canonical" in self.__dict__ else self._means(self._truncated)
+
+    @cached_property
+    def nuclear(self) -> float:
+        """Sum of the singular values of the cross-covariance, relative to the layers' total variances."""
+        scale: float = (self.x.scale * self.y.scale) ** 0.5
+        return float(singular_values(self.scaled, self._precision, per=scale).sum()) / scale
+
+    def _means(self, m: Tensor) -> Tensor:
+        return singular_values(m, self._precision, per=min(m.shape)).clamp(0, 1)
+
+    @property
+    def _precision(self) -> torch.dtype:
+        return self.x.unit.dtype if self.x.unit is not None else self.product.dtype
 
 
-def singular_values(m: Tensor) -> Tensor:
-    """Singular values from the eigenvalues of m mᵀ, largest first: half an SVD's time, in float64 the same to 1e-8."""
+def singular_values(m: Tensor, precision: torch.dtype = torch.float64, *, per: float = 1.0) -> Tensor:
+    """Singular values from the eigenvalues of m mᵀ, largest first: half an SVD's time, in float64 the same to 1e-8.
+
+    In float32 only where their sum over `per` moves by less than `NOISE`, which holds on real layers: their rows are
+    sorted by size, and from the small end upwards eigenvalues keep digits in proportion to their own row's size.
+    """
     plain = _diagonal(m)
     if plain is not None:
         return plain
-    upper = upper_gram(m if m.shape[0] <= m.shape[1] else m.T)
+    a = (m if m.shape[0] <= m.shape[1] else m.T).flip(0)
+    if precision != m.dtype:
+        eps = torch.finfo(precision).eps
+        own, values = _spectrum(a.to(precision))
+        # A square is off by about eps times its row's, its root by that over twice the root; 10 is on the safe side.
+        noise = (own / torch.maximum(values, (eps * own).sqrt())).norm() * (10 * eps / 2)
+        if noise < NOISE * per:
+            return values
+    return _spectrum(a)[1]
+
+
+def _spectrum(a: Tensor) -> tuple[Tensor, Tensor]:
+    """Squared norms of the rows of a, and its singular values; both in float64, largest first."""
+    upper = upper_gram(a)
+    own = np.sort(upper.diagonal().astype(np.float64))[::-1].copy()
     values = scipy.linalg.eigh(
         upper, lower=False, overwrite_a=True, eigvals_only=True, driver="evd", check_finite=False
     )
-    return torch.from_numpy(np.sqrt(np.clip(values[::-1], 0, None)).copy())
+    return torch.from_numpy(own), torch.from_numpy(np.sqrt(np.clip(values[::-1], 0, None).astype(np.float64)))
+
+
+def _vectors(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Left vectors, singular values (float64) and right vectors of a wide matrix from the eigenvectors of a aᵀ."""
+    left = scipy.linalg.eigh(upper_gram(a), lower=False, overwrite_a=True, driver="evd", check_finite=False)[1]
+    u = torch.from_numpy(left[:, ::-1].copy())
+    v = a.T @ u
+    size = v.square().sum(0, dtype=torch.float64)  # the error of a vector enters squared
+    return u, (size / u.square().sum(0, dtype=torch.float64)).sqrt(), v.div_(size.sqrt())
+
+
+def _separate_(u: Tensor, rho: Tensor, v: Tensor, exact: Tensor) -> None:
+    """Turn neighbouring vectors whose values float32 cannot tell apart, in their own plane, to where they belong."""
+    near = (rho.square().diff().abs() < NEAR).nonzero().flatten()
+    for first in (near[near % 2 == 0], near[near % 2 == 1]):
+        both = torch.stack([first, first + 1])
+        p, q = u[:, both].double().unbind(1)
+        p = p / p.norm(dim=0)
+        q = q - (p * q).sum(0) * p
+        q = q / q.norm(dim=0)
+        s, t = exact.T @ p, exact.T @ q
+        angle = torch.atan2(2 * (s * t).sum(0), s.square().sum(0) - t.square().sum(0)) / 2
+        cos, sin = angle.cos(), angle.sin()
+        right = torch.stack([cos * s + sin * t, cos * t - sin * s], 1)
+        rho[both] = right.norm(dim=0)
+        u[:, both] = torch.stack([cos * p + sin * q, cos * q - sin * p], 1).to(u.dtype)
+        v[:, both] = (right / rho[both]).to(v.dtype)
 
 
 def _diagonal(m: Tensor) -> Tensor | None:

@@ -22,7 +22,7 @@ from stratoscope.engine.local import Engine, InProcess
 from stratoscope.measures.measure import Item, Sums
 from stratoscope.measures.pair import Pair
 from stratoscope.measures.table import Request, parse
-from stratoscope.statistics.cross import Pairing, cross_moments
+from stratoscope.statistics.cross import Pairing, cross_moments, padded
 from stratoscope.statistics.layer import LayerBasis, deviations, fit_basis, layer_moments
 from stratoscope.statistics.rows import LayerRows, MemoryRows, StoredRows, count
 
@@ -97,8 +97,11 @@ def _score_pairs(
     prepared = run_parts(_prepare, items, "basis", setting, "preparing layers", beside=_coordinate_files)
     coordinates = _coordinates(prepared, items)
     names = sorted((r.name for r in wanted), key=lambda name: not name.startswith("pwsim"))  # svsim reads pwsim's ρ
-    bases = [{k: v for k, v in t.items() if not k.startswith("rows.")} for t in prepared]
-    tiles = _tiles(rows.layers, _side(rows.layers, width, setting))
+    if setting.folder is None:
+        bases: list[Tensors | str] = [{k: v for k, v in t.items() if not k.startswith("rows.")} for t in prepared]
+    else:  # workers read them: passing them on costs the parent more
+        bases = [str(setting.folder.part(_part("basis", item, setting))) for item in items]
+    tiles = sorted(_tiles(rows.layers, _side(rows.layers, width, setting)), key=len, reverse=True)  # small ones last
     work = [
         {"rows": coordinates, "bases": {k: bases[k] for p in t for k in p}, "pairs": t, "measures": names}
         for t in tiles
@@ -120,7 +123,7 @@ def _prepare(item: Item) -> Tensors:
     out = basis.to_tensors()
     files = _coordinate_files(item)
     for k in range(len(rows.sizes)):
-        w = basis.transform(rows.chunk(layer, k), dtype)
+        w = padded(basis.transform(rows.chunk(layer, k), dtype))
         if files:
             path = Path(item["root"], files[k])
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -148,7 +151,9 @@ def _coordinates(prepared: Sequence[Tensors], items: Sequence[Item]) -> LayerRow
 
 def _score_tile(item: Item) -> Tensors:
     """Scores of a tile of pairs; every cross-product is made, reduced by every measure, and let go."""
-    bases = {k: LayerBasis.from_tensors(t) for k, t in item["bases"].items()}
+    bases = {
+        k: LayerBasis.from_tensors(load_file(t) if isinstance(t, str) else t) for k, t in item["bases"].items()
+    }
     live = [p for p in item["pairs"] if not (bases[p[0]].constant or bases[p[1]].constant)]
     itself = {(i, j) for i, j in live if i == j and bases[i].whitened}
     moments = cross_moments(item["rows"], bases, tuple(p for p in live if p not in itself))
@@ -250,7 +255,7 @@ def run_parts(
     """
     weights = weights or [1] * len(items)
     folder = setting.folder
-    files = [f"{name}-{digest([setting.key, _content(item)])}.safetensors" for item in items]
+    files = [_part(name, item, setting) for item in items]
     results: dict[int, Tensors] = {}
     with setting.progress.step(label, sum(weights)) as advance:
         for k, file in enumerate(files):
@@ -267,6 +272,10 @@ def run_parts(
             results[k] = result
             advance(weights[k])
     return [results[k] for k in range(len(items))]
+
+
+def _part(name: str, item: Item, setting: Setting) -> str:
+    return f"{name}-{digest([setting.key, _content(item)])}.safetensors"
 
 
 def _content(item: Item) -> Item:

@@ -13,6 +13,9 @@ from stratoscope.statistics.rows import LayerRows
 
 Pairing = tuple[int, int]
 
+ALIGNED = 16
+"""Products of rows whose length is a multiple of this many numbers are a sixth faster."""
+
 
 @dataclass
 class CrossMoments:
@@ -26,13 +29,14 @@ class CrossMoments:
     """Sum over rows of the product of the two layers' squared distances from their means (debiased CKA)."""
 
     def update(self, rows: Mapping[int, Tensor], bases: Mapping[int, LayerBasis]) -> None:
-        """Add one chunk of each layer's coordinates."""
-        squared = {k: bases[k].squared_norms(w) for k, w in rows.items()}
+        """Add one chunk of each layer's coordinates, `padded` or as they are."""
+        squared = {k: bases[k].squared_norms(w[:, : bases[k].rank]) for k, w in rows.items()}
         widest = max(w.shape[1] for w in rows.values())
         space = next(iter(rows.values())).new_empty(widest * widest)  # one product's, used again: new pages are slow
         for i, j in self.pairs:
             shape = rows[i].shape[1], rows[j].shape[1]
             product = torch.mm(rows[i].T, rows[j], out=space[: shape[0] * shape[1]].view(shape))
+            product = product[: bases[i].rank, : bases[j].rank]
             if (i, j) in self.products:
                 self.products[i, j] += product
             else:
@@ -49,6 +53,11 @@ class CrossMoments:
             {p: self.products[p] + other.products[p] for p in self.pairs},
             {p: self.norms[p] + other.norms[p] for p in self.pairs},
         )
+
+
+def padded(w: Tensor) -> Tensor:
+    """Coordinates with columns of zeros up to a length that products like; a layer often has one direction too few."""
+    return torch.nn.functional.pad(w, (0, -w.shape[1] % ALIGNED))
 
 
 def cross_moments(coordinates: LayerRows, bases: Mapping[int, LayerBasis], pairs: tuple[Pairing, ...]) -> CrossMoments:

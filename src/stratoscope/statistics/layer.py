@@ -22,6 +22,10 @@ LayerNorm makes a layer exactly rank d-1; along the lost direction only the roun
 """
 GENTLE = 300.0
 """Ratio of standard deviations up to which whitening products in float32 move a score by less than 1e-6."""
+EVEN = 10.0
+"""Ratio of the neurons' standard deviations up to which the layer's own principal axes resolve every direction."""
+FINE = 1e-6
+"""Rounding below which directions of signal stand clear of it in any unit."""
 ILL_CONDITIONED = 3e3
 """Ratio of standard deviations above which one float64 eigendecomposition does not whiten to 1e-8."""
 
@@ -124,7 +128,7 @@ class LayerBasis:
     variance: Tensor
     """The layer's variance along each coordinate: of principal axes, largest first, or of neurons."""
     condition: float = 1.0
-    """Ratio of the extreme standard deviations of u along its own axes."""
+    """Ratio of the extreme standard deviations along the axes the layer was decomposed in."""
     to: Tensor | None = None
     unit: Tensor | None = None
     """Correlation of each coordinate (rows) with each neuron (columns), in the precision of the coordinates."""
@@ -216,9 +220,9 @@ def deviations(moments: LayerMoments, eps: float) -> tuple[Tensor, Tensor]:
 def fit_basis(rows: LayerRows, layer: int, *, whiten: bool, dtype: torch.dtype | None = None) -> LayerBasis:
     """Fit the basis one layer's rows are compared in; `dtype` is that of the coordinates, the rows' own by default.
 
-    More rows than neurons: eigenvectors of the correlation matrix, streamed. Otherwise the n×n dual of the same rows,
-    which fit in memory because they are fewer than the neurons. Neurons are standardised first, so that one that
-    weight decay left with a spread of 1e-32 counts as any other where a measure does not see scale.
+    More rows than neurons: eigenvectors of the covariance, streamed. Otherwise the n×n dual of the same rows, which fit
+    in memory because they are fewer than the neurons. Neurons of very different size are standardised first, so that
+    one that weight decay left with a spread of 1e-32 counts as any other where a measure does not see scale.
     """
     first = rows.chunk(layer, 0)
     dual = count(rows) <= first.shape[1]
@@ -234,16 +238,20 @@ def fit_basis(rows: LayerRows, layer: int, *, whiten: bool, dtype: torch.dtype |
         else:
             own = moments.covariance * torch.outer(varies, varies)
         return LayerBasis(moments.count, mean, sd, float(own.square().sum().sqrt()), norms, variance)
-    u = standardise(gather(rows, layer), mean, sd) if dual else None
-    own = moments.covariance * torch.outer(inverse, inverse) if u is None else gram(u) / len(u)
+    even = not dual and rows.eps(layer) < FINE and bool(sd.any()) and float(sd.max() / sd[sd > 0].min()) < EVEN
+    size = (sd > 0).double() if even else sd
+    per = torch.where(sd > 0, 1 / size, 0.0)
+    u = standardise(gather(rows, layer), mean, size) if dual else None
+    own = moments.covariance * torch.outer(per, per) if u is None else gram(u) / len(u)
     values, axes = _principal(own, u)
-    signal = values > (rounding * inverse).square() @ axes.square()
+    signal = values > (rounding * per).square() @ axes.square()
     values, axes = values[signal], axes[:, signal]
     root = values.sqrt()
-    variance, turn = _eigh(gram((axes * root).T * sd))  # the layer's own principal axes, among those of u
-    variance = variance.clamp_min(0)
     condition = float(root[0] / root[-1]) if len(root) else 1.0
-    to, unit = (axes / root) @ turn, turn.T @ (axes * root).T
+    variance, to, unit = values, (sd * per)[:, None] * (axes / root), (axes * root).T * (size * inverse)
+    if not even:  # the layer's own principal axes, among those of its standardised neurons
+        variance, turn = _eigh(gram(unit * sd))
+        variance, to, unit = variance.clamp_min(0), to @ turn, turn.T @ unit
     basis = LayerBasis(
         moments.count, mean, sd, float(variance.square().sum().sqrt()), norms, variance, condition, to, unit
     )
