@@ -23,7 +23,7 @@ FAINT = 1e-3
 """Above this canonical correlation its square is well above float32's rounding."""
 NEAR = 1e-4
 """Squared correlations this near to each other have vectors that float32 mixes; they are told apart in float64."""
-NOISE = 2e-7
+NOISE = 7e-7
 """How far a score may be moved by taking eigenvalues in float32."""
 
 
@@ -87,7 +87,7 @@ class Pair:
     @cached_property
     def full_correlations(self) -> Tensor:
         """Canonical correlations of the whole layers, in [0, 1], largest first."""
-        return self._means(self.product)
+        return self._correlations(self.product)
 
     @cached_property
     def _truncated(self) -> Tensor:
@@ -116,45 +116,40 @@ class Pair:
     @cached_property
     def correlations(self) -> Tensor:
         """Canonical correlations of the truncated layers, in [0, 1], largest first."""
-        return self.canonical[1].clamp(0, 1) if "canonical" in self.__dict__ else self._means(self._truncated)
+        return self.canonical[1].clamp(0, 1) if "canonical" in self.__dict__ else self._correlations(self._truncated)
 
     @cached_property
     def nuclear(self) -> float:
         """Sum of the singular values of the cross-covariance, relative to the layers' total variances."""
         scale: float = (self.x.scale * self.y.scale) ** 0.5
-        return float(singular_values(self.scaled, self._precision, per=scale).sum()) / scale
+        # Taken from the faintest axis upwards, eigenvalues keep digits in proportion to their own row's size.
+        return float(self._values(self.scaled, per=scale, even=False).sum()) / scale
 
-    def _means(self, m: Tensor) -> Tensor:
-        return singular_values(m, self._precision, per=min(m.shape)).clamp(0, 1)
+    def _correlations(self, m: Tensor) -> Tensor:
+        return self._values(m, per=min(m.shape), even=True).clamp(0, 1)
 
-    @property
-    def _precision(self) -> torch.dtype:
-        return self.x.unit.dtype if self.x.unit is not None else self.product.dtype
+    def _values(self, m: Tensor, *, per: float, even: bool) -> Tensor:
+        """Singular values whose sum over `per` is wanted: in float32 if rounding moves it by less than `NOISE`.
+
+        Rounding is that of the largest row, or of each value's own row where rows are sorted by size and not `even`.
+        """
+        if self.x.unit is None or self.x.unit.dtype == m.dtype or not m.numel() or _diagonal(m) is not None:
+            return singular_values(m)
+        sizes, values = _spectrum(m.to(self.x.unit.dtype))
+        rounding = torch.finfo(self.x.unit.dtype).eps * (2 * sizes[0] if even else 50 * sizes)  # as seen, with room
+        noise = torch.minimum(rounding.sqrt(), rounding / (2 * values)).norm()
+        return values if noise < NOISE * per else singular_values(m)
 
 
-def singular_values(m: Tensor, precision: torch.dtype = torch.float64, *, per: float = 1.0) -> Tensor:
-    """Singular values from the eigenvalues of m mᵀ, largest first: half an SVD's time, in float64 the same to 1e-8.
-
-    In float32 only where their sum over `per` moves by less than `NOISE`, which holds on real layers: their rows are
-    sorted by size, and from the small end upwards eigenvalues keep digits in proportion to their own row's size.
-    """
+def singular_values(m: Tensor) -> Tensor:
+    """Singular values from the eigenvalues of m mᵀ, largest first: half an SVD's time, in float64 the same to 1e-8."""
     plain = _diagonal(m)
-    if plain is not None:
-        return plain
-    a = (m if m.shape[0] <= m.shape[1] else m.T).flip(0)
-    if precision != m.dtype:
-        eps = torch.finfo(precision).eps
-        own, values = _spectrum(a.to(precision))
-        # A square is off by about eps times its row's, its root by that over twice the root; 10 is on the safe side.
-        noise = (own / torch.maximum(values, (eps * own).sqrt())).norm() * (10 * eps / 2)
-        if noise < NOISE * per:
-            return values
-    return _spectrum(a)[1]
+    return _spectrum(m)[1] if plain is None else plain
 
 
-def _spectrum(a: Tensor) -> tuple[Tensor, Tensor]:
-    """Squared norms of the rows of a, and its singular values; both in float64, largest first."""
-    upper = upper_gram(a)
+def _spectrum(m: Tensor) -> tuple[Tensor, Tensor]:
+    """Squared norms of the rows of m (or of the columns, if fewer) and its singular values, float64, largest first."""
+    upper = upper_gram((m if m.shape[0] <= m.shape[1] else m.T).flip(0))
     own = np.sort(upper.diagonal().astype(np.float64))[::-1].copy()
     values = scipy.linalg.eigh(
         upper, lower=False, overwrite_a=True, eigvals_only=True, driver="evd", check_finite=False

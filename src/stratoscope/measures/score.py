@@ -151,9 +151,7 @@ def _coordinates(prepared: Sequence[Tensors], items: Sequence[Item]) -> LayerRow
 
 def _score_tile(item: Item) -> Tensors:
     """Scores of a tile of pairs; every cross-product is made, reduced by every measure, and let go."""
-    bases = {
-        k: LayerBasis.from_tensors(load_file(t) if isinstance(t, str) else t) for k, t in item["bases"].items()
-    }
+    bases = {k: LayerBasis.from_tensors(load_file(t) if isinstance(t, str) else t) for k, t in item["bases"].items()}
     live = [p for p in item["pairs"] if not (bases[p[0]].constant or bases[p[1]].constant)]
     itself = {(i, j) for i, j in live if i == j and bases[i].whitened}
     moments = cross_moments(item["rows"], bases, tuple(p for p in live if p not in itself))
