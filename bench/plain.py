@@ -87,6 +87,30 @@ def scores(a: Layer, b: Layer) -> dict[str, Both]:
     }
 
 
+WU2020 = ("neuronsim", "mixedsim", "svsim", "pwsim", "ckasim")
+"""The linear measures of Wu et al. 2020."""
+
+
+def apart(a: Layer, b: Layer) -> dict[str, Both]:
+    """`WU2020` for one pair with the work the authors' code does (github.com/johnmwu/contextual-corr-analysis).
+
+    Each measure starts from the rows or from the singular vectors its class has made of every layer (two of them make
+    one each); nothing passes from one measure to another but svsim's correlations to pwsim, as there.
+    """
+    a_sd, b_sd = a.x.square().sum(0).sqrt(), b.x.square().sum(0).sqrt()
+    correlation = (a.x.T @ b.x / a_sd[:, None] / b_sd).abs()
+    a_on_b, b_on_a = (b.u.T @ a.x).square().sum(0).sqrt(), (a.u.T @ b.x).square().sum(0).sqrt()
+    u, rho, vh = torch.linalg.svd(a.u[:, : a.kept].T @ b.u[:, : b.kept], full_matrices=False)
+    own = [(x.T @ x).square().sum().sqrt() for x in (a.x, b.x)]
+    return {
+        "neuronsim": (_mean(correlation.max(1).values), _mean(correlation.max(0).values)),
+        "mixedsim": (_mean(a_on_b / a_sd), _mean(b_on_a / b_sd)),
+        "svsim": _same(rho.mean()),
+        "pwsim": (_weighted(a, u, rho), _weighted(b, vh.T, rho)),
+        "ckasim": _same((b.x.T @ a.x).square().sum() / (own[0] * own[1])),
+    }
+
+
 def _weighted(layer: Layer, vectors: Tensor, rho: Tensor) -> float:
     variates = layer.u[:, : layer.kept] @ vectors
     weight = (variates.T @ layer.x).abs().sum(1)

@@ -13,9 +13,10 @@ How: every run is a process of its own (trials.py) and the contenders take turns
 medians over the rounds, ratios medians of each round's ratio. Ours is `score_layers` as `stratoscope compare` calls it:
 rows in files, a run folder, one worker a core, the workers' start included. Peers have one thread and are compared by
 CPU seconds, ours summed over all its processes. A peer would take hours for all pairs, so it is timed on a seeded
-sample (all pairs of two layers of each model, or two of them where n×n matrices are made) and scaled. plain.py is the
-per-pair SVD code of the papers, which shares the SVD of a layer among all its pairs; what it would cost without sharing
-is shown too. Accuracy is the worst difference, over the sample and both directions, from the same formulas in float64.
+sample (all pairs of two layers of each model, or two of them where n×n matrices are made) and scaled. plain.py is
+per-pair SVD code: the five measures of Wu et al. 2020 with the work their own code does, measure by measure; and all
+linear measures with all that a pair can share, each layer's SVD made once or, as much code has it, for every pair.
+Accuracy is the worst difference, over the sample and both directions, from the same formulas in float64.
 
 Nothing here passes or fails by the clock: figures are printed beside the goals for a person to judge.
 """
@@ -39,6 +40,7 @@ from statistics import median
 from inputs import Rows, fetch_mpnet, make_rows, read_rows
 from meter import cores, machine
 from peers import PEERS, install, refused
+from plain import WU2020
 from report import Findings, write
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.assets import default_cache
@@ -156,7 +158,9 @@ def contenders(
         "peak": partial(run, "gemm", threads=cores(), size=scale.gemm, times=12),
         "linear": ours(words, LINEAR, cache, workers=cores()),
         "gram": partial(run, "gram", threads=cores(), rows=words),
-        "plain": partial(run, "plain", threads=1, rows=words, pairs=few),
+        "plain": partial(run, "plain", threads=1, rows=words, pairs=few, apart=False),
+        "wu2020": ours(words, WU2020, cache, workers=cores()),
+        "authors": partial(run, "plain", threads=1, rows=words, pairs=few, apart=True),
         "ckasim-rbf": ours(words, ("ckasim-rbf",), cache, workers=cores()),
         "kernels": partial(run, "kernels", threads=1, rows=words, pairs=two),
     }
@@ -168,7 +172,7 @@ def contenders(
     for rows in cls:
         fitting = tuple(m.name for m in MEASURES if m.compare and not (m.saturates and rows.n <= rows.width))
         found[f"cls {rows.n} linear"] = ours(rows, fitting, cache)
-        found[f"cls {rows.n} plain"] = partial(run, "plain", threads=1, rows=rows, pairs=sample(rows))
+        found[f"cls {rows.n} plain"] = partial(run, "plain", threads=1, rows=rows, pairs=sample(rows), apart=False)
     return found
 
 

@@ -108,14 +108,15 @@ def gemm(spec: Spec) -> Outcome:
 
 def plain(spec: Spec) -> Outcome:
     """The per-pair SVD code of the papers: what a layer costs, what a pair costs, and its scores."""
-    from plain import Layer, scores
+    from plain import Layer, apart, scores
 
     rows, pairs = _rows(spec), _pairs(spec)
+    compute = apart if spec["apart"] else scores
     matrices = {k: _matrix(rows, k) for k in _members(pairs)}
     with Meter() as one:
         layers = {k: Layer.of(x) for k, x in matrices.items()}
     with Meter() as two:
-        found = {pair: scores(layers[pair[0]], layers[pair[1]]) for pair in pairs}
+        found = {pair: compute(layers[pair[0]], layers[pair[1]]) for pair in pairs}
     return {
         "layer": one.cpu / len(layers),
         "pair": two.cpu / len(pairs),
