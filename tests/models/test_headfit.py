@@ -16,7 +16,7 @@ import tiny
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.taskdata import CHOICE, SINGLE, Example, TaskData
 from stratoscope.models.families import FAMILIES
-from stratoscope.models.fitting import Goal, Scale, scale_of
+from stratoscope.models.fitting import Goal, Scale, few_threads, scale_of
 from stratoscope.models.headfit import FittedHead, first_map, fit_head
 from stratoscope.models.layervectors import head_scores
 from stratoscope.models.loading import ModelSpec
@@ -96,6 +96,38 @@ def test_the_parameters_are_the_same_head_on_the_vectors_as_they_are(family: str
     assert not missing.unexpected_keys
     np.testing.assert_allclose(head_scores(filled, x), fitted.scores(module, x), atol=2e-2)
     assert np.abs(head_scores(module, x) - fitted.scores(module, x)).max() > 0.1
+
+
+def test_a_fit_is_remembered_by_all_it_depends_on(tmp_path: Path) -> None:
+    module = model("bert", tmp_path)
+    x, s = rows(100)
+    goal = Goal((s > 0).double().numpy(), 1, False)
+    first = fit_head(module, x, goal, start=start())
+    assert fit_head(copy.deepcopy(module), x.clone(), goal, start=start()) is first
+    turned = copy.deepcopy(module)
+    turned.classifier.weight.data.neg_()
+    others = [
+        fit_head(turned, x, goal, start=start()),
+        fit_head(
+            module, x + 0.1 * torch.randn(x.shape, generator=torch.Generator().manual_seed(0)), goal, start=start()
+        ),
+        fit_head(module, x, Goal(1 - goal.targets, 1, False), start=start()),
+        fit_head(module, x, goal, start=start(seed=3)),
+        fit_head(module, x, goal, start=start(), seed=1),
+    ]
+    assert all(other is not first for other in others)
+
+
+@pytest.mark.parametrize(("work", "inside"), [(1e6, 1), (1e12, 2)])
+def test_small_work_is_left_to_one_thread(work: float, inside: int) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with few_threads(work):
+            assert torch.get_num_threads() == inside
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "electra"])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,6 +17,21 @@ CHUNK = 10
 """Steps between two looks at the objective."""
 ROUNDING = 8 * torch.finfo(torch.float32).eps
 """A feature that varies by less than this part of its size does not vary."""
+
+
+SMALL_WORK = 5e8
+"""Multiplications of a product up to which a second thread costs more than it gives."""
+
+
+@contextmanager
+def few_threads(work: float) -> Iterator[None]:
+    """One thread for products of so many multiplications, if they are small."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1 if work < SMALL_WORK else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class Steps(NamedTuple):

@@ -6,6 +6,7 @@ are linear this is a head of the same architecture on x itself, and `FittedHead.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from torch.func import functional_call
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.models.examples import Floats
 from stratoscope.models.extraction import evaluating
-from stratoscope.models.fitting import Fitting, Goal, Scale, State, Steps, scale_of
+from stratoscope.models.fitting import Fitting, Goal, Scale, State, Steps, few_threads, scale_of
 from stratoscope.models.heads import head_parameters, reading
 
 PENALTY = 0.6
@@ -29,9 +30,15 @@ LINEAR_PENALTY = 1.0
 """The same on a linear map: scikit-learn's default (C = 1)."""
 HELD_OUT = 0.1
 """Share of the training rows that judge between two heads; the better one is then fitted to all rows."""
-STEPS, LINEAR_STEPS = Steps(60, 1e-3), Steps(1000, 1e-5)
+TRIAL, STEPS, LINEAR_STEPS = Steps(60, 1e-3), Steps(600, 1e-3), Steps(1000, 1e-5)
+"""For the pooler while it is judged, for the one that is kept, and for a linear map."""
+MOST = 64
+"""Heads remembered: a study and a cut of one model ask for the same ones."""
 SMALL = 1e-3
 """Scale at which a pooler's activation passes a linear map through."""
+
+
+_REMEMBERED: dict[str, FittedHead] = {}
 
 
 @dataclass(frozen=True)
@@ -68,13 +75,32 @@ class FittedHead:
 
 
 def fit_head(module: Any, vectors: Tensor, goal: Goal, *, start: Scale, seed: int = 0) -> FittedHead:
-    """Tune the head of `module` on `vectors` (texts, width); the model stays as it is.
+    """Tune the head of `module` on `vectors` (texts, width); the model stays as it is, and the answer is remembered.
 
     `start` is the scale of the vectors the head was made for: it begins by reading this layer as if it were that one.
     A head with a pooler is also made from the best linear map, which no pooler needs to lose to: that one is kept
     unless the other errs less on held-out training rows by more than a standard error.
     Objective: mean loss + penalty / (2 rows) * the squared weights in standardised units (biases are free).
     """
+    key = _key(module, vectors, goal, start, seed)
+    if key not in _REMEMBERED:
+        while len(_REMEMBERED) >= MOST:
+            del _REMEMBERED[next(iter(_REMEMBERED))]
+        _REMEMBERED[key] = _fit(module, vectors, goal, start, seed)
+    return _REMEMBERED[key]
+
+
+def _key(module: Any, vectors: Tensor, goal: Goal, start: Scale, seed: int) -> str:
+    """Digest of all that a fit depends on."""
+    held = hashlib.sha256(f"{type(module).__name__} {goal.choices} {goal.regression} {seed}".encode())
+    for t in (vectors, torch.from_numpy(goal.targets), start.mean, start.spread):
+        held.update(t.contiguous().numpy().tobytes())
+    for name, p in head_parameters(module):
+        held.update(name.encode() + p.detach().to("cpu", torch.float32).contiguous().numpy().tobytes())
+    return held.hexdigest()
+
+
+def _fit(module: Any, vectors: Tensor, goal: Goal, start: Scale, seed: int) -> FittedHead:
     scale, first = scale_of(vectors), first_map(module)
     if scale.constant:
         raise StratoscopeError("no head can be tuned on a layer that gives the same vector for every text")
@@ -82,7 +108,7 @@ def fit_head(module: Any, vectors: Tensor, goal: Goal, *, start: Scale, seed: in
     x = _features(vectors, scale, begin.offset)
     n = len(goal.targets)
     order = torch.from_numpy(np.random.default_rng(seed).permutation(n))
-    with _head_of(module) as head:
+    with _head_of(module) as head, few_threads(len(x) * x.shape[1] ** 2):
 
         def call(state: State, rows: Tensor) -> Tensor:
             return head(_assembled(state.parameters, state.offset, scale, first), rows)
@@ -92,7 +118,7 @@ def fit_head(module: Any, vectors: Tensor, goal: Goal, *, start: Scale, seed: in
             found, converged = fitting.run(begin, order, _linear_penalty(begin), LINEAR_STEPS)
             return FittedHead(scale, found.parameters, found.offset, first, linear=True, converged=converged)
         held, rest = order[: max(2, round(HELD_OUT * n))], order[max(2, round(HELD_OUT * n)) :]
-        own, _ = fitting.run(begin, rest, PENALTY * len(rest) ** 0.5, STEPS)
+        own, _ = fitting.run(begin, rest, PENALTY * len(rest) ** 0.5, TRIAL)
         z = x if begin.offset is None else _across(scale(vectors), scale)
         plain = Fitting(_linear_call, goal, z)
         zero = _zero_map(begin, first)
@@ -240,7 +266,7 @@ def _head_of(module: Any) -> Iterator[Callable[[Mapping[str, Tensor], Tensor], T
 
         def call(parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
             given = {f"model.{name}": p.to(device) for name, p in parameters.items()}
-            out: Tensor = functional_call(reader, given, (x.to(device),)).to("cpu")
+            out: Tensor = functional_call(reader, given, (x.to(device),), tie_weights=False).to("cpu")
             return out
 
         yield call
