@@ -140,7 +140,7 @@ def test_a_tuned_head_reads_a_lower_layer_and_is_written(tmp_path: Path) -> None
     rows = verdicts(160, 0)
     task = replace(classification(), train=rows, validation=verdicts(160, 1))
     base = tiny.checkpoint("bert", tmp_path / "base", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    learn = FinetuneOptions(recipe="quick", lr=3e-3, epochs=4, batch=8)
+    learn = FinetuneOptions(recipe="wu2020", lr=3e-3, epochs=3, batch=8, warmup=0.1)
     tuned = finetune(base, task, out=tmp_path / "tuned", options=learn)[0]
     assert tuned.score > 0.95
     found = cut(tuned.folder, task, budget=BUDGET, out=tmp_path / "small", options=CutOptions(head=True))
