@@ -30,10 +30,13 @@ def rows(here: Path) -> Path:
 
 
 def test_the_whole_story(rows: Path, command: Command) -> None:
-    ended = command("finetune", "base", "--data", "rows.jsonl", "--seeds", "2", "--out", "ft", *LEARN)
+    ended = command("finetune", "base", "--data", "rows.jsonl", "--text", "text", "--seeds", "2", "--out", "ft", *LEARN)
     assert ended.code == 0, ended.err
     assert "ft/seed-0: accuracy " in ended.out
-    assert "next: stratoscope study finetuned base ft/seed-0 ft/seed-1 --data rows.jsonl --out ft-study" in ended.out
+    assert (
+        "next: stratoscope study finetuned base ft/seed-0 ft/seed-1 --data rows.jsonl --text text --out ft-study"
+        in ended.out
+    )
 
     task = ("--data", "rows.jsonl")
     ended = command(

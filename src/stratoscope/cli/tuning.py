@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -49,6 +50,7 @@ FirstSeed = Annotated[int, typer.Option("--first-seed", help="Seed of the first 
 
 
 def finetune(
+    context: typer.Context,
     base: Base,
     out: Out,
     task: Task = None,
@@ -90,10 +92,11 @@ def finetune(
     with Console() as console:
         read = _task(task, task_folder, data, validation, text, pair, label, train_rows, validation_rows)
         made = run(spec, read, out=out, options=options, progress=console)
-    _tell_tuned(made, base, task, data)
+    _tell_tuned(made, base, context.params)
 
 
 def prune(
+    context: typer.Context,
     base: Base,
     out: Out,
     drop: Annotated[str, typer.Option(help="Blocks to drop before fine-tuning: top:k or bottom:k.")],
@@ -133,7 +136,7 @@ def prune(
     with Console() as console:
         read = _task(task, task_folder, data, validation, text, pair, label, train_rows, validation_rows)
         made = run(spec, read, drop=drop, out=out, options=options, progress=console)
-    _tell_tuned(made, str(out / "base"), task, data)
+    _tell_tuned(made, str(out / "base"), context.params)
 
 
 def depth(
@@ -357,7 +360,12 @@ def _task(
     return read.sample(train=train_rows, validation=validation_rows, seed=0)
 
 
-def _tell_tuned(made: Any, base: str, task: str | None, data: str | None) -> None:
+ROWS = ("task", "task_folder", "data", "validation", "text", "pair", "label", "train_rows", "validation_rows")
+"""Options that say which rows: those of `_task`."""
+
+
+def _tell_tuned(made: Any, base: str, given: Mapping[str, Any]) -> None:
+    """What came out, and the next command with the same rows."""
     from stratoscope.cli.show import say
 
     for run in made:
@@ -367,6 +375,6 @@ def _tell_tuned(made: Any, base: str, task: str | None, data: str | None) -> Non
             f"- {run.folder}: {run.metric} {run.score:.3f} [{low:.3f}, {high:.3f}] on the validation rows; bag of words"
             f" {floor['bag_of_words']:.3f}, majority {floor['majority']:.3f}"
         )
-    what = f"--task {task}" if data is None else f"--data {data}"
-    folders = " ".join(str(run.folder) for run in made)
-    say(f"\nnext: stratoscope study finetuned {base} {folders} {what} --out {made[0].folder.parent}-study")
+    rows = [f"--{name.replace('_', '-')} {given[name]}" for name in ROWS if given[name] is not None]
+    parts = [base, *(str(run.folder) for run in made), *rows, f"--out {made[0].folder.parent}-study"]
+    say(f"\nnext: stratoscope study finetuned {' '.join(parts)}")
