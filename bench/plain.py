@@ -89,6 +89,8 @@ def scores(a: Layer, b: Layer) -> dict[str, Both]:
 
 WU2020 = ("neuronsim", "mixedsim", "svsim", "pwsim", "ckasim")
 """The linear measures of Wu et al. 2020."""
+SIX = (*WU2020, "procrustes")
+"""The linear measures of the prototype whose figures the goals were set from."""
 
 
 def apart(a: Layer, b: Layer) -> dict[str, Both]:

@@ -40,7 +40,7 @@ from statistics import median
 from inputs import Rows, fetch_mpnet, make_rows, read_rows
 from meter import cores, machine
 from peers import PEERS, install, refused
-from plain import WU2020
+from plain import SIX, WU2020
 from report import Findings, write
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.assets import default_cache
@@ -158,6 +158,7 @@ def contenders(
         "peak": partial(run, "gemm", threads=cores(), size=scale.gemm, times=12),
         "linear": ours(words, LINEAR, cache, workers=cores()),
         "gram": partial(run, "gram", threads=cores(), rows=words),
+        "six": ours(words, SIX, cache, workers=cores()),
         "plain": partial(run, "plain", threads=1, rows=words, pairs=few, apart=False),
         "wu2020": ours(words, WU2020, cache, workers=cores()),
         "authors": partial(run, "plain", threads=1, rows=words, pairs=few, apart=True),

@@ -7,7 +7,7 @@ import pytest
 from study_cases import info, make_depth
 from test_page import HOSTILE, Seen, payload
 
-import stratoscope.report.depthpage as depthpage
+import stratoscope.report.write as write
 from stratoscope.core.depth import Depth
 from stratoscope.report.depthpage import depth_page, write_depth
 
@@ -23,7 +23,7 @@ def test_all_files_of_a_report(tmp_path):
 
 
 def test_figures_of_a_former_report_go_and_a_users_own_stay(tmp_path, monkeypatch):
-    monkeypatch.setattr(depthpage, "FORMATS", ("png",))
+    monkeypatch.setattr(write, "FORMATS", ("png",))
     write_depth(tmp_path, make_depth())
     (tmp_path / "figures" / "mine.png").write_bytes(b"mine")
     write_depth(tmp_path, make_depth(skip=None, skip_agreement=None))
@@ -31,7 +31,7 @@ def test_figures_of_a_former_report_go_and_a_users_own_stay(tmp_path, monkeypatc
 
 
 def test_a_saved_result_gives_the_same_report(tmp_path, monkeypatch):
-    monkeypatch.setattr(depthpage, "FORMATS", ("png",))
+    monkeypatch.setattr(write, "FORMATS", ("png",))
     make_depth().save(tmp_path / "run")
     first = write_depth(tmp_path / "a", make_depth())
     second = write_depth(tmp_path / "b", Depth.load(tmp_path / "run"))

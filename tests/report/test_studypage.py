@@ -7,7 +7,7 @@ import pytest
 from study_cases import CUT, make_study
 from test_page import HOSTILE, Seen, payload
 
-import stratoscope.report.depthpage as depthpage
+import stratoscope.report.write as write
 from stratoscope.report.studypage import study_page, write_study
 from stratoscope.report.studyparts import largest_difference
 
@@ -97,7 +97,7 @@ def test_ids_are_unique_and_every_label_has_its_control():
 
 
 def test_a_study_without_depth_cut_and_control(tmp_path, monkeypatch):
-    monkeypatch.setattr(depthpage, "FORMATS", ("png",))
+    monkeypatch.setattr(write, "FORMATS", ("png",))
     parts = dataclasses.replace(make_study(), depth=None, cut=None, control=None, tuned=("ft-1",))
     assert {p.stem for p in write_study(tmp_path, parts)} == {*FIGURES[:4], "report"}
     seen = Seen(study_page(parts))

@@ -314,7 +314,7 @@ def perplexity(
         f" [{whole.low:.2f}, {whole.high:.2f}]; {whole.cut:,} texts were cut to the length"
     )
     for blocks, p in enumerate(points[:-1]):
-        say(f"- first {blocks} of {len(points) - 1} blocks: {p.value:.2f}, {p.value / whole.value:.2f} times the whole")
+        say(f"- first {blocks} of {len(points) - 1} blocks: {p.value:.5g}, {p.value / whole.value:.3g} times the whole")
     say(f"\nsee {out}/figures/perplexity.png; the numbers are in {out}/{PERPLEXITY}")
 
 

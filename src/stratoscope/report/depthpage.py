@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from stratoscope.core.depth import Depth
-from stratoscope.core.runfolder import FIGURES, atomic, write_text
+from stratoscope.core.runfolder import write_text
 from stratoscope.report.axes import printable
 from stratoscope.report.depthplots import (
     little_loss,
@@ -23,9 +23,8 @@ from stratoscope.report.depthplots import (
 )
 from stratoscope.report.depthwords import depth_observations, metric_name, shown
 from stratoscope.report.references import to_cite
-from stratoscope.report.render import FORMATS, render
 from stratoscope.report.shell import bullets, document, facts, fill, html, model_table, rounded, table, warning_list
-from stratoscope.report.write import PAGE, remove_stale
+from stratoscope.report.write import PAGE, write_figures
 
 
 def write_depth(folder: str | Path, depth: Depth) -> list[Path]:
@@ -34,19 +33,6 @@ def write_depth(folder: str | Path, depth: Depth) -> list[Path]:
     written = write_figures(folder, depth_figures(depth))
     write_text(folder / PAGE, depth_page(depth))
     return [*written, folder / PAGE]
-
-
-def write_figures(folder: Path, figures: Iterator[tuple[str, Figure]]) -> list[Path]:
-    """Write each figure in every format, whole or not at all; those of a former report go, a user's own stay."""
-    written = []
-    for name, figure in figures:
-        for kind in FORMATS:
-            path = folder / FIGURES / f"{name}.{kind}"
-            with atomic(path) as f:
-                f.write(render(figure, kind))
-            written.append(path)
-    remove_stale(folder / FIGURES, written)
-    return written
 
 
 def depth_figures(depth: Depth) -> Iterator[tuple[str, Figure]]:

@@ -15,7 +15,7 @@ from stratoscope.core.result import Comparison, Layer
 from stratoscope.core.runfolder import write_text
 from stratoscope.core.study import Study
 from stratoscope.report.axes import color_range, printable
-from stratoscope.report.depthpage import depth_figures, depth_part, depth_payload, write_figures
+from stratoscope.report.depthpage import depth_figures, depth_part, depth_payload
 from stratoscope.report.depthwords import shown
 from stratoscope.report.references import to_cite
 from stratoscope.report.series import in_order
@@ -23,7 +23,7 @@ from stratoscope.report.shell import bullets, document, facts, fill, html, model
 from stratoscope.report.studyparts import Panel, drift, matrices, panels
 from stratoscope.report.studyplots import drift_figure, panel_caption, panel_figure
 from stratoscope.report.studywords import cut_sentence, study_groups
-from stratoscope.report.write import PAGE, file_names
+from stratoscope.report.write import PAGE, file_names, write_figures
 
 
 def write_study(folder: str | Path, parts: Study) -> list[Path]:

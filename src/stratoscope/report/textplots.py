@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from stratoscope.report.axes import printable
-from stratoscope.report.depthpage import write_figures
+from stratoscope.report.write import write_figures
 
 
 def perplexity_figure(name: str, points: Sequence[tuple[float, float, float]]) -> Figure:

@@ -24,21 +24,25 @@ WRITTEN = ".written.json"
 def write_report(
     folder: str | Path, comparison: Comparison, *, descriptions: Mapping[str, str] | None = None
 ) -> list[Path]:
-    """Write `figures/*.png|svg|pdf` and `report.html`, and return their paths; the page comes last.
-
-    Figures of a former report that this one does not have are removed; what a user put there or changed stays.
-    """
+    """Write `figures/*.png|svg|pdf` and `report.html`, and return their paths; the page comes last."""
     folder = Path(folder)
+    written = write_figures(folder, _figures(comparison))
+    write_text(folder / PAGE, page(comparison, descriptions=descriptions))
+    return [*written, folder / PAGE]
+
+
+def write_figures(folder: Path, figures: Iterable[tuple[str, Figure]]) -> list[Path]:
+    """Write each figure in every format, whole or not at all; those of a former report go, a user's own stay."""
     written = []
-    for name, figure in _figures(comparison):
+    for name, figure in figures:
         for kind in FORMATS:
             path = folder / FIGURES / f"{name}.{kind}"
             with atomic(path) as f:
                 f.write(render(figure, kind))
+            figure.set_layout_engine("none")  # found once, it holds for the other formats
             written.append(path)
-    remove_stale(folder / FIGURES, written)
-    write_text(folder / PAGE, page(comparison, descriptions=descriptions))
-    return [*written, folder / PAGE]
+    _remove_stale(folder / FIGURES, written)
+    return written
 
 
 def file_names(measures: Iterable[str]) -> dict[str, str]:
@@ -64,7 +68,7 @@ def _figures(comparison: Comparison) -> Iterator[tuple[str, Figure]]:
         yield "drift", drift(comparison)
 
 
-def remove_stale(figures: Path, written: list[Path]) -> None:
+def _remove_stale(figures: Path, written: list[Path]) -> None:
     """Remove what an earlier report wrote, unchanged since, and is not written now; then note what is."""
     now = {path.name: file_sha256(path) for path in written}
     for name, sha256 in _written(figures).items():

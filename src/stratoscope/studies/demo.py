@@ -35,14 +35,16 @@ class Size:
 
 
 FULL = Size(train=1200, validation=1400, compared=240, bootstrap=100, budget=0.06)
-QUICK = Size(train=480, validation=480, compared=120, bootstrap=40, budget=0.1)
+QUICK = Size(train=400, validation=400, compared=120, bootstrap=40, budget=0.1)
+RATE = 2e-4
+"""Learning rate: with so few steps, twice the recipe's learns more."""
 
 
 def run_demo(out: Path, *, hub: bool, quick: bool, progress: Progress, then: Then | None = None) -> Study:
     """Fine-tune MiniLM on movie reviews with two seeds, cut what the task does not need, and study what changed."""
     size = QUICK if quick else FULL
     base, task = _source(size, hub=hub, progress=progress)
-    how = FinetuneOptions("quick", epochs=1, seeds=2)
+    how = FinetuneOptions("quick", lr=RATE, epochs=1, seeds=2)
     tuned = [
         ModelSpec(str(t.folder)) for t in finetune(base, task, out=out / "finetuned", options=how, progress=progress)
     ]
