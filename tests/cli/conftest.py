@@ -3,28 +3,16 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from ended import Command, Ended
 
 import tiny
 
 torch.set_num_threads(1)
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Ended]
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import Command, Ended
+from ended import Command, Ended
 from safetensors.torch import load_file, save_file
 
 import tiny

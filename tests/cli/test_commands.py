@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Command
+from ended import Command
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.result import Comparison

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from conftest import best_split
+from report_cases import best_split
 
 from stratoscope.core.depth import ABSENT, TUNED, TUNEDORIG, UNTUNED, Curve, Depth, Point
 from stratoscope.core.result import Comparison, Layer, Matrix, ModelInfo

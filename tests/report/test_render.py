@@ -16,7 +16,7 @@ from stratoscope.report.render import FORMATS, render
 SCRIPT = """
 import hashlib, sys
 sys.path.insert(0, {tests!r})
-from conftest import build
+from report_cases import build
 from stratoscope.report.heatmap import heatmap
 from stratoscope.report.render import FORMATS, render
 figure = heatmap(build()["neuronsim"])
