@@ -1,6 +1,7 @@
 """Time, memory and accuracy of the similarity engine, beside its peers on the same rows.
 
     python bench/similarity.py                    # everything, about half an hour; needs a quiet machine
+    python bench/similarity.py --only gram,linear # seconds of these two, nothing written
     python bench/similarity.py --small            # a few layers of made-up numbers, to see that it runs
     python bench/similarity.py --model DIR        # another checkpoint than all-mpnet-base-v2
     python bench/similarity.py --ud FILE          # other text than UD English EWT dev
@@ -85,6 +86,12 @@ def main() -> None:
     folder = cache / "peers"
     folder.mkdir(parents=True, exist_ok=True)
     absent = {} if (reason := install(folder)) is None else dict.fromkeys((p.name for p in PEERS), reason)
+    everyone = contenders(words[1], cls, scale, cache, None if reason else folder)
+    if args.only:
+        for name, runs in turns({name: everyone[name] for name in args.only.split(",")}, scale.rounds).items():
+            costs = [{k: round(v, 2) for k, v in o.items() if isinstance(v, float)} for o in runs]
+            print(f"{name}: {costs}")
+        return
     absent[NOT_ON_INDEX] = refused(NOT_ON_INDEX, cache / "refused")
     found = Findings(
         command=shlex.join(["python", *sys.argv]),
@@ -95,7 +102,7 @@ def main() -> None:
         rounds=scale.rounds,
         pairs=sample(words[1]),
         absent=absent,
-        outcomes=turns(contenders(words[1], cls, scale, cache, None if reason else folder), scale.rounds),
+        outcomes=turns(everyone, scale.rounds),
         reference={f"{r.n}": _reference(r, kernels=r is words[1]) for r in (words[1], *cls)},
         memory={r.n: ours(r, LINEAR, cache, workers=cores())() for r in (words[0], words[2])},
         extraction=[] if model is None else _extraction(model, args.ud, scale),
@@ -216,6 +223,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--small", action="store_true", help="tiny sizes: shows that everything runs, measures nothing")
     parser.add_argument("--out", type=Path, help="where the tables go (bench/RESULTS.md; nowhere with --small)")
+    parser.add_argument("--only", help="some contenders with commas between them: prints their seconds, writes nothing")
     parser.add_argument("--rounds", type=int, default=FULL.rounds, help="how often everyone takes a turn")
     parser.add_argument("--cache", type=Path, default=default_cache() / "bench", help="where weights and rows are kept")
     parser.add_argument("--model", type=Path, help="checkpoint folder (all-mpnet-base-v2 from the index)")
