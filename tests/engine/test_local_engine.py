@@ -142,6 +142,21 @@ def test_a_killed_worker_is_one_sentence_and_the_next_call_starts_afresh() -> No
         engine.close()
 
 
+def interrupt_late(item: int) -> None:
+    """What a Ctrl-C does when it ends the worker before it reaches the parent."""
+    subprocess.Popen(["sh", "-c", f"sleep 0.3; kill -INT {os.getppid()}"])
+    os._exit(1)
+
+
+def test_an_interrupt_that_ends_a_worker_first_is_still_an_interrupt() -> None:
+    engine = ProcessPool(1)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            list(engine.map(interrupt_late, [0]))
+    finally:
+        engine.close()
+
+
 ORPHANS = """
 import os, sys, time
 sys.path.insert(0, {here!r})

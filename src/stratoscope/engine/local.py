@@ -12,6 +12,7 @@ import pickle
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -29,6 +30,8 @@ Out = TypeVar("Out")
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**32)}
 """Makes glibc reuse the memory of large arrays; handing it back and forth costs a quarter of the time."""
+LATE = 1.0
+"""Seconds by which an interrupt may reach this process after it has ended a worker: then it is the reason."""
 WORKER_ENVIRONMENT = ONE_THREAD | KEEP_MEMORY
 
 
@@ -96,6 +99,7 @@ class ProcessPool:
                     yield k, pickle.loads(packed)
         except BrokenProcessPool as e:
             self._pool = None
+            time.sleep(LATE)
             raise StratoscopeError(
                 "a worker process was ended from outside, most likely for want of memory; "
                 "run the same command again with a smaller --memory or --workers 1: finished parts are kept"
