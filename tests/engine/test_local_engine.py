@@ -149,12 +149,29 @@ def interrupt_late(item: int) -> None:
 
 
 def test_an_interrupt_that_ends_a_worker_first_is_still_an_interrupt() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the suite runs in the background
     engine = ProcessPool(1)
     try:
         with pytest.raises(KeyboardInterrupt):
             list(engine.map(interrupt_late, [0]))
     finally:
         engine.close()
+        signal.signal(signal.SIGINT, before)
+
+
+def disposition(item: int) -> str:
+    return str(signal.getsignal(signal.SIGINT))
+
+
+@pytest.mark.parametrize("kind", [signal.SIG_IGN, signal.SIG_DFL])
+def test_a_worker_ignores_interrupts_only_where_its_parent_does(kind: signal.Handlers) -> None:
+    before = signal.signal(signal.SIGINT, kind)
+    engine = ProcessPool(1)
+    try:
+        assert list(engine.map(disposition, [0])) == [(0, str(kind))]
+    finally:
+        engine.close()
+        signal.signal(signal.SIGINT, before)
 
 
 ORPHANS = """
