@@ -29,7 +29,7 @@ def threads(_: int) -> dict[str, Any]:
         "pid": os.getpid(),
         "torch": torch.get_num_threads(),
         "environment": {k: os.environ.get(k) for k in ONE_THREAD},
-        "interrupt": signal.getsignal(signal.SIGINT) is signal.SIG_DFL,
+        "interrupt": signal.getsignal(signal.SIGINT) in (signal.SIG_DFL, signal.SIG_IGN),
     }
 
 
