@@ -95,6 +95,8 @@ def test_the_nuclear_norm_of_layers_of_many_sizes(faintest: float) -> None:
     pair = narrow(turned(np.r_[np.linspace(1, 0.3, 30), np.full(60, faintest)]), variance)
     want = float(torch.linalg.svdvals(pair.scaled).sum() / variance.sum())
     assert pair.nuclear == pytest.approx(want, abs=5e-7)
+    for size in (1e-30, 1e30):  # squares of what float32 still holds are beyond it
+        assert narrow(pair.product, variance * size).nuclear == pytest.approx(want, abs=5e-7)
 
 
 def test_a_layer_with_itself_needs_no_decomposition() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -375,6 +376,6 @@ def _tell_tuned(made: Any, base: str, given: Mapping[str, Any]) -> None:
             f"- {run.folder}: {run.metric} {run.score:.3f} [{low:.3f}, {high:.3f}] on the validation rows; bag of words"
             f" {floor['bag_of_words']:.3f}, majority {floor['majority']:.3f}"
         )
-    rows = [f"--{name.replace('_', '-')} {given[name]}" for name in ROWS if given[name] is not None]
-    parts = [base, *(str(run.folder) for run in made), *rows, f"--out {made[0].folder.parent}-study"]
-    say(f"\nnext: stratoscope study finetuned {' '.join(parts)}")
+    rows = [w for name in ROWS if given[name] is not None for w in (f"--{name.replace('_', '-')}", str(given[name]))]
+    parts = [base, *(str(run.folder) for run in made), *rows, "--out", f"{made[0].folder.parent}-study"]
+    say(f"\nnext: stratoscope study finetuned {shlex.join(parts)}")

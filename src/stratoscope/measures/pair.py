@@ -121,9 +121,9 @@ class Pair:
     @cached_property
     def nuclear(self) -> float:
         """Sum of the singular values of the cross-covariance, relative to the layers' total variances."""
-        scale: float = (self.x.scale * self.y.scale) ** 0.5
+        relative = self.scaled / (self.x.scale * self.y.scale) ** 0.5  # at most 1: its squares fit into float32
         # Taken from the faintest axis upwards, eigenvalues keep digits in proportion to their own row's size.
-        return float(self._values(self.scaled, per=scale, even=False).sum()) / scale
+        return float(self._values(relative, per=1.0, even=False).sum())
 
     def _correlations(self, m: Tensor) -> Tensor:
         return self._values(m, per=min(m.shape), even=True).clamp(0, 1)
