@@ -10,10 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import scipy.stats
 import torch
 from torch import Tensor
 
+Floats = npt.NDArray[np.floating]
 Both = tuple[float, float]
 """Score with the first layer as first argument, and the other way round."""
 
@@ -113,6 +115,20 @@ def apart(a: Layer, b: Layer) -> dict[str, Both]:
     }
 
 
+def apart_all(a: Layer, b: Layer) -> dict[str, Both]:
+    """All linear measures in the manner of `apart`: the four that Wu et al. do not have start from rows or vectors too.
+
+    Their singular vectors are taken from the two SVDs a layer that `apart` has, not made once more.
+    """
+    sizes = [x.square().sum() for x in (a.x, b.x)]
+    return apart(a, b) | {
+        "ckasim-debiased": _same(_unbiased(a, b, a.x.T @ b.x) / (_unbiased(a, a) * _unbiased(b, b)).sqrt()),
+        "cca": _same(torch.linalg.svdvals(a.u.T @ b.u).mean()),
+        "linreg": (_share(a.u.T @ b.x, sizes[1]), _share(b.u.T @ a.x, sizes[0])),
+        "procrustes": _same(torch.linalg.svdvals(a.x.T @ b.x).sum() / (sizes[0] * sizes[1]).sqrt()),
+    }
+
+
 def _weighted(layer: Layer, vectors: Tensor, rho: Tensor) -> float:
     variates = layer.u[:, : layer.kept] @ vectors
     weight = (variates.T @ layer.x).abs().sum(1)
@@ -136,6 +152,35 @@ def rbf_cka(x: Tensor, y: Tensor) -> float:
     """CKA with RBF kernels, both n×n kernels made for this pair."""
     k, m = _kernel(x - x.mean(0)), _kernel(y - y.mean(0))
     return float((k * m).sum() / (k.square().sum() * m.square().sum()).sqrt())
+
+
+def published_rbf_cka(x: Floats, y: Floats) -> float:
+    """CKA with RBF kernels with the work of the code that came with Kornblith et al. 2019, which others carry on.
+
+    Numpy in the rows' own precision: rows as they are, a median of all n² distances, kernels checked for symmetry and
+    centred in a copy.
+    """
+    k, m = (_published_centred(_published_kernel(rows)) for rows in (x, y))
+    return float(k.ravel() @ m.ravel() / (np.linalg.norm(k) * np.linalg.norm(m)))
+
+
+def _published_kernel(x: Floats) -> Floats:
+    products = x @ x.T
+    squares = np.diag(products)
+    distances = squares[:, None] + squares[None, :] - 2 * products
+    kernel: Floats = np.exp(-distances / (2 * RBF_FRACTION**2 * np.median(distances)))
+    return kernel
+
+
+def _published_centred(kernel: Floats) -> Floats:
+    if not np.allclose(kernel, kernel.T):
+        raise ValueError("a kernel is symmetric")
+    means = kernel.mean(0, dtype=np.float64)
+    means -= means.mean() / 2
+    centred = kernel.copy()
+    centred -= means[:, None]
+    centred -= means
+    return centred
 
 
 def _kernel(x: Tensor) -> Tensor:
@@ -163,4 +208,8 @@ def _mean(values: Tensor) -> float:
 
 
 def _ratio(fitted: Tensor, own: Tensor) -> float:
-    return float(fitted.square().sum() / own.square().sum())
+    return _share(fitted, own.square().sum())
+
+
+def _share(fitted: Tensor, whole: Tensor) -> float:
+    return float(fitted.square().sum() / whole)

@@ -15,8 +15,9 @@ medians over the rounds, ratios medians of each round's ratio. Ours is `score_la
 rows in files, a run folder, one worker a core, the workers' start included. Peers have one thread and are compared by
 CPU seconds, ours summed over all its processes. A peer would take hours for all pairs, so it is timed on a seeded
 sample (all pairs of two layers of each model, or two of them where n×n matrices are made) and scaled. plain.py is
-per-pair SVD code: the five measures of Wu et al. 2020 with the work their own code does, measure by measure; and all
-linear measures with all that a pair can share, each layer's SVD made once or, as much code has it, for every pair.
+per-pair SVD code: the five measures of Wu et al. 2020 with the work their own code does, measure by measure; all linear
+measures in the same manner; and all of them with all that a pair can share, each layer's SVD made once or, as much code
+has it, for every pair.
 Accuracy is the worst difference, over the sample and both directions, from the same formulas in float64.
 
 Nothing here passes or fails by the clock: figures are printed beside the goals for a person to judge.
@@ -166,11 +167,13 @@ def contenders(
         "linear": ours(words, LINEAR, cache, workers=cores()),
         "gram": partial(run, "gram", threads=cores(), rows=words),
         "six": ours(words, SIX, cache, workers=cores()),
-        "plain": partial(run, "plain", threads=1, rows=words, pairs=few, apart=False),
+        "plain": partial(run, "plain", threads=1, rows=words, pairs=few, how="scores"),
         "wu2020": ours(words, WU2020, cache, workers=cores()),
-        "authors": partial(run, "plain", threads=1, rows=words, pairs=few, apart=True),
+        "authors": partial(run, "plain", threads=1, rows=words, pairs=few, how="apart"),
+        "authors all": partial(run, "plain", threads=1, rows=words, pairs=few, how="apart_all"),
         "ckasim-rbf": ours(words, ("ckasim-rbf",), cache, workers=cores()),
-        "kernels": partial(run, "kernels", threads=1, rows=words, pairs=two),
+        "kernels": partial(run, "kernels", threads=1, rows=words, pairs=two, published=False),
+        "published kernels": partial(run, "kernels", threads=1, rows=words, pairs=two, published=True),
     }
     for name in dict.fromkeys(p.measure for p in PEERS if p.measure != "ckasim-rbf"):
         found[name] = ours(words, (name,), cache, workers=cores())
@@ -180,7 +183,7 @@ def contenders(
     for rows in cls:
         fitting = tuple(m.name for m in MEASURES if m.compare and not (m.saturates and rows.n <= rows.width))
         found[f"cls {rows.n} linear"] = ours(rows, fitting, cache)
-        found[f"cls {rows.n} plain"] = partial(run, "plain", threads=1, rows=rows, pairs=sample(rows), apart=False)
+        found[f"cls {rows.n} plain"] = partial(run, "plain", threads=1, rows=rows, pairs=sample(rows), how="scores")
     return found
 
 

@@ -108,10 +108,10 @@ def gemm(spec: Spec) -> Outcome:
 
 def plain(spec: Spec) -> Outcome:
     """The per-pair SVD code of the papers: what a layer costs, what a pair costs, and its scores."""
-    from plain import Layer, apart, scores
+    from plain import Layer, apart, apart_all, scores
 
     rows, pairs = _rows(spec), _pairs(spec)
-    compute = apart if spec["apart"] else scores
+    compute = {f.__name__: f for f in (scores, apart, apart_all)}[spec["how"]]
     matrices = {k: _matrix(rows, k) for k in _members(pairs)}
     with Meter() as one:
         layers = {k: Layer.of(x) for k, x in matrices.items()}
@@ -127,13 +127,16 @@ def plain(spec: Spec) -> Outcome:
 
 
 def kernels(spec: Spec) -> Outcome:
-    """RBF CKA pair by pair, both n×n kernels made anew for each, float32."""
-    from plain import rbf_cka
+    """RBF CKA pair by pair, both n×n kernels made anew for each, float32: in place, or as the published code does."""
+    from plain import published_rbf_cka, rbf_cka
 
     rows, pairs = _rows(spec), _pairs(spec)
     matrices = {k: _matrix(rows, k) for k in _members(pairs)}
     with Meter() as meter:
-        found = {(i, j): rbf_cka(matrices[i], matrices[j]) for i, j in pairs}
+        if spec["published"]:
+            found = {(i, j): published_rbf_cka(matrices[i].numpy(), matrices[j].numpy()) for i, j in pairs}
+        else:
+            found = {(i, j): rbf_cka(matrices[i], matrices[j]) for i, j in pairs}
     return {**meter.facts(), "pair": meter.cpu / len(pairs), "scores": _alone("ckasim-rbf", found)}
 
 

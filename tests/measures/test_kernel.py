@@ -25,10 +25,11 @@ def score(n: int, measure: str, *, seed: int = 0) -> float:
     return float(found.scored[measure].values[0, 1])
 
 
-@pytest.mark.parametrize("n", [2, 3, 6, 7])
-def test_median_is_numpys(n: int) -> None:
-    values = np.random.default_rng(n).standard_normal((n, n))
-    assert kernel._median(torch.from_numpy(values)) == np.median(values)
+@pytest.mark.parametrize("n", [1, 2, 3, 6, 7])
+def test_the_median_is_numpys_of_the_whole_distance_matrix(n: int) -> None:
+    x = np.random.default_rng(n).standard_normal((n, 4))
+    distances = np.square(x[:, None] - x).sum(2)
+    assert kernel._median_distance(torch.from_numpy(x)) == pytest.approx(np.median(distances), rel=1e-12)
 
 
 @pytest.mark.parametrize(("chunk", "block"), [(64, 256), (300, 17), (64, 17), (299, 1)])

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from stratoscope.statistics import rows as rows_module
-from stratoscope.statistics.layer import LayerMoments, gram, layer_moments, upper_gram
+from stratoscope.statistics.layer import LayerMoments, layer_moments
+from stratoscope.statistics.products import gram, upper_gram
 from stratoscope.statistics.rows import MemoryRows
 
 

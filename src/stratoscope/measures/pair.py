@@ -15,7 +15,8 @@ import scipy.linalg
 import torch
 from torch import Tensor
 
-from stratoscope.statistics.layer import LayerBasis, upper_gram
+from stratoscope.statistics.layer import LayerBasis
+from stratoscope.statistics.products import padded, upper_gram
 
 TINY = 1e-6
 """Below this canonical correlation, right vectors recovered from left ones are inexact: take a full SVD."""
@@ -45,17 +46,17 @@ class Pair:
 
     @cached_property
     def working(self) -> Tensor:
-        """The product in the precision of the coordinates, for large matrix products."""
-        return self.product.to(self.x_unit.dtype)
+        """The product in the precision of the coordinates and padded, for large matrix products."""
+        return padded(self.product.to(self.x_unit.dtype), 0, 1)
 
     @cached_property
     def x_unit(self) -> Tensor:
-        """Neurons of x, standardised, over its coordinates (rx × dx)."""
+        """Neurons of x, standardised, over its coordinates (rx, padded, × dx)."""
         return _unit(self.x)
 
     @cached_property
     def y_unit(self) -> Tensor:
-        """Neurons of y, standardised, over its coordinates (ry × dy)."""
+        """Neurons of y, standardised, over its coordinates (ry, padded, × dy)."""
         return _unit(self.y)
 
     @cached_property
@@ -169,19 +170,25 @@ def _vectors(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def _separate_(u: Tensor, rho: Tensor, v: Tensor, exact: Tensor) -> None:
     """Turn neighbouring vectors whose values float32 cannot tell apart, in their own plane, to where they belong."""
     near = (rho.square().diff().abs() < NEAR).nonzero().flatten()
+    members = torch.unique(torch.cat([near, near + 1]))
+    left = u[:, members].double()
+    right = exact.T @ left  # turned along with the left ones
     for first in (near[near % 2 == 0], near[near % 2 == 1]):
-        both = torch.stack([first, first + 1])
-        p, q = u[:, both].double().unbind(1)
-        p = p / p.norm(dim=0)
-        q = q - (p * q).sum(0) * p
-        q = q / q.norm(dim=0)
-        s, t = exact.T @ p, exact.T @ q
+        both = torch.searchsorted(members, torch.stack([first, first + 1]))
+        (p, q), (s, t) = left[:, both].unbind(1), right[:, both].unbind(1)
+        size = p.norm(dim=0)
+        p, s = p / size, s / size
+        along = (p * q).sum(0)
+        q, t = q - along * p, t - along * s
+        size = q.norm(dim=0)
+        q, t = q / size, t / size
         angle = torch.atan2(2 * (s * t).sum(0), s.square().sum(0) - t.square().sum(0)) / 2
         cos, sin = angle.cos(), angle.sin()
-        right = torch.stack([cos * s + sin * t, cos * t - sin * s], 1)
-        rho[both] = right.norm(dim=0)
-        u[:, both] = torch.stack([cos * p + sin * q, cos * q - sin * p], 1).to(u.dtype)
-        v[:, both] = (right / rho[both]).to(v.dtype)
+        left[:, both] = torch.stack([cos * p + sin * q, cos * q - sin * p], 1)
+        right[:, both] = torch.stack([cos * s + sin * t, cos * t - sin * s], 1)
+    rho[members] = right.norm(dim=0)
+    u[:, members] = left.to(u.dtype)
+    v[:, members] = (right / rho[members]).to(v.dtype)
 
 
 def _diagonal(m: Tensor) -> Tensor | None:
@@ -193,4 +200,4 @@ def _diagonal(m: Tensor) -> Tensor | None:
 def _unit(basis: LayerBasis) -> Tensor:
     if basis.unit is None:
         raise ValueError("this view needs a whitened basis")
-    return basis.unit
+    return padded(basis.unit, 0)

@@ -22,8 +22,9 @@ from stratoscope.engine.local import Engine, InProcess
 from stratoscope.measures.measure import Item, Sums
 from stratoscope.measures.pair import Pair
 from stratoscope.measures.table import Request, parse
-from stratoscope.statistics.cross import Pairing, cross_moments, padded
+from stratoscope.statistics.cross import Pairing, cross_moments
 from stratoscope.statistics.layer import LayerBasis, deviations, fit_basis, layer_moments
+from stratoscope.statistics.products import padded
 from stratoscope.statistics.rows import LayerRows, MemoryRows, StoredRows, count
 
 Tensors = Mapping[str, Tensor]
@@ -123,7 +124,7 @@ def _prepare(item: Item) -> Tensors:
     out = basis.to_tensors()
     files = _coordinate_files(item)
     for k in range(len(rows.sizes)):
-        w = padded(basis.transform(rows.chunk(layer, k), dtype))
+        w = padded(basis.transform(rows.chunk(layer, k), dtype), 1)
         if files:
             path = Path(item["root"], files[k])
             path.parent.mkdir(parents=True, exist_ok=True)

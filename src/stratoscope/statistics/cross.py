@@ -13,9 +13,6 @@ from stratoscope.statistics.rows import LayerRows
 
 Pairing = tuple[int, int]
 
-ALIGNED = 16
-"""Products of rows whose length is a multiple of this many numbers are a sixth faster."""
-
 
 @dataclass
 class CrossMoments:
@@ -53,11 +50,6 @@ class CrossMoments:
             {p: self.products[p] + other.products[p] for p in self.pairs},
             {p: self.norms[p] + other.norms[p] for p in self.pairs},
         )
-
-
-def padded(w: Tensor) -> Tensor:
-    """Coordinates with columns of zeros up to a length that products like; a layer often has one direction too few."""
-    return torch.nn.functional.pad(w, (0, -w.shape[1] % ALIGNED))
 
 
 def cross_moments(coordinates: LayerRows, bases: Mapping[int, LayerBasis], pairs: tuple[Pairing, ...]) -> CrossMoments:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import scipy.linalg
 import torch
 from torch import Tensor
 
+from stratoscope.statistics.products import gram, padded
 from stratoscope.statistics.rows import LayerRows, chunks, count, gather
 
 EPS = torch.finfo(torch.float64).eps
@@ -84,27 +82,6 @@ class LayerMoments:
         """Biased variance of each neuron, at least 0."""
         squares = self.scatter.diagonal() if self.scatter.ndim == 2 else self.scatter
         return (squares / self.count - (self.total / self.count).square()).clamp_min(0)
-
-
-def upper_gram(a: Tensor) -> npt.NDArray[Any]:
-    """a aᵀ at half the cost of a general product; zeros below the diagonal."""
-    product = scipy.linalg.blas.dsyrk if a.dtype == torch.float64 else scipy.linalg.blas.ssyrk
-    if not a.numel():  # a constant layer has no direction; BLAS complains on stdout
-        return np.zeros((len(a), len(a)))
-    # BLAS reads columns: whichever of a and aᵀ is contiguous goes in without a copy.
-    if a.T.is_contiguous():
-        upper: npt.NDArray[Any] = product(1.0, a.T.numpy().T)
-    else:
-        upper = product(1.0, a.contiguous().numpy().T, trans=1)
-    return upper
-
-
-def gram(a: Tensor) -> Tensor:
-    """a aᵀ in float64."""
-    upper = torch.from_numpy(upper_gram(a))
-    full = upper + upper.T
-    full.diagonal().mul_(0.5)
-    return full
 
 
 @dataclass(frozen=True)
@@ -183,7 +160,9 @@ class LayerBasis:
         if self.to is None:
             return u.to(dtype)
         # A float32 product adds noise of condition·eps to coordinates of size 1, and its square to their products.
-        return u.to(dtype) @ self.to.to(dtype) if self.condition < GENTLE else (u @ self.to).to(dtype)
+        gentle = self.condition < GENTLE
+        w = u.to(dtype) @ padded(self.to.to(dtype), 1) if gentle else (u @ padded(self.to, 1)).to(dtype)
+        return w[:, : self.rank]
 
     def squared_norms(self, w: Tensor) -> Tensor:
         """‖x - mean‖² of rows given in this basis."""
