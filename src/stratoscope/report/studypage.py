@@ -44,7 +44,7 @@ def study_page(parts: Study) -> str:
     warnings += depth.warnings if depth else ()
     return document(
         title=f"{parts.base} before and after fine-tuning",
-        heading=[m for m in (parts.base, *parts.tuned, parts.control) if m],
+        heading=[m for m in (parts.base, *parts.tuned, *parts.across, parts.control) if m],
         summary=" · ".join([*task, *rows]),
         main=fill(
             "study.html",
@@ -140,7 +140,7 @@ def _panel_payload(panel: Panel) -> dict[str, Any]:
 def _blocks(parts: Study) -> str:
     """One table a unit and measure, the untuned model first; the script shows the chosen one."""
     head = ("Model", "Contrast", "Minus untuned's", "Within", "Between", "Second block")
-    order = [m for m in (parts.base, *parts.tuned, parts.control) if m]
+    order = [m for m in (parts.base, *parts.tuned, *parts.across, parts.control) if m]
     tables = []
     for k, comparison in enumerate(parts.comparisons.values()):
         for measure, found in in_order(
@@ -151,7 +151,7 @@ def _blocks(parts: Study) -> str:
                 (
                     name,
                     f"{b['contrast']:.3f}",
-                    "–" if own is None or name == parts.base else f"{b['contrast'] - own:+.3f}",
+                    "–" if own is None or name in (parts.base, *parts.across) else f"{b['contrast'] - own:+.3f}",
                     f"{b['within']:.3f}",
                     f"{b['between']:.3f}",
                     f"from {b['start']}",

@@ -12,9 +12,11 @@ from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.runfolder import RunFolder
 from stratoscope.core.study import Study
 from stratoscope.data.taskdata import TaskData
+from stratoscope.models.checkpoints import locate
 from stratoscope.models.loading import ModelSpec
 from stratoscope.studies.compare import Options, compare
 from stratoscope.studies.depth import DepthOptions, depth
+from stratoscope.studies.plan import named
 
 MEASURES = ("ckasim", "ckasim-debiased")
 """Biased and debiased CKA, side by side: on few rows they differ."""
@@ -51,25 +53,31 @@ def study_finetuned(
     *,
     out: str | Path,
     options: StudyOptions | None = None,
+    across: Sequence[str | Path | ModelSpec] = (),
     cut: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     then: Then | None = None,
 ) -> Study:
     """Compare before with after on the task's validation rows (Phang et al. 2021, §3 and §4), one folder a part.
 
-    `cut` is what a cut of the first tuned model came to, for the same page. Each part is a run folder of its own and
-    resumes as such; `study.json` is written when all are whole.
+    `across` are other models, of any family, depth and width, such as another family tuned on the same task: they are
+    compared on the same rows, so what their tokenizers drop is dropped for all. `cut` is what a cut of the first tuned
+    model came to, for the same page. Each part is a run folder of its own and resumes as such; `study.json` is written
+    when all are whole.
     """
     options, progress = options or StudyOptions(), progress or Silent()
     if not options.units:
         raise StratoscopeError("expected at least one unit, such as cls, got none")
     if not tuned:
         raise StratoscopeError("expected at least one fine-tuned model, got none; name it after the base model")
+    specs = [m if isinstance(m, ModelSpec) else ModelSpec(str(m)) for m in (base, *tuned, *across)]
+    _check_across(specs, 1 + len(tuned))
+    specs = named(specs, Options(random_init=options.control, seed=options.seed))
     corpus = task.corpus("validation")
     with RunFolder.open(out) as folder:
         comparisons = {
             unit: compare(
-                [base, *tuned],
+                specs,
                 data=corpus,
                 out=folder.path / unit,
                 options=Options(
@@ -78,7 +86,6 @@ def study_finetuned(
                     limit=options.limit,
                     seed=options.seed,
                     bootstrap=options.bootstrap,
-                    random_init=options.control,
                     batch_tokens=options.batch_tokens,
                     memory=options.memory,
                     workers=options.workers,
@@ -97,10 +104,30 @@ def study_finetuned(
                 overwrite=options.overwrite,
             )
             curves = depth(tuned[0], task, base=base, out=folder.path / "depth", options=how, progress=progress)
-        labels = [m.name for m in next(iter(comparisons.values())).models]
-        models, control = (labels[:-1], labels[-1]) if options.control else (labels, None)
-        study = Study(comparisons, models[0], tuple(models[1:]), control, curves, cut)
+        labels = [spec.label for spec in specs]
+        control = labels.pop() if options.control else None
+        others = 1 + len(tuned)
+        study = Study(
+            comparisons, labels[0], tuple(labels[1:others]), control, curves, cut, across=tuple(labels[others:])
+        )
         study.save(folder.path)
         if then is not None:
             then(folder.path, study)
     return study
+
+
+def _check_across(specs: Sequence[ModelSpec], known: int) -> None:
+    """Refuse a model across that is among the first `known` or comes twice: its panel would be another one again."""
+    seen = [_identity(spec) for spec in specs]
+    for k, spec in enumerate(specs[known:], start=known):
+        if seen[k] in seen[:k]:
+            raise StratoscopeError(
+                f"expected --across models besides the base and the tuned ones, each once, got '{spec.source}' again; "
+                "leave it out"
+            )
+
+
+def _identity(spec: ModelSpec) -> tuple[str, str | None]:
+    if locate(spec.source).local:
+        return str(Path(spec.source).expanduser().resolve()), None
+    return spec.source, spec.revision
