@@ -75,7 +75,8 @@ def test_the_whole_story(rows: Path, command: Command) -> None:
 def test_a_study_across_families(rows: Path, command: Command) -> None:
     tiny.checkpoint("roberta", rows / "away" / "base", layers=5, hidden=16)
     task = ("--data", "rows.jsonl", "--no-depth", "--bootstrap", "0", "--unit", "mean")
-    ended = command("study", "finetuned", "base", "tuned", "--across", "away/base", *task, "--out", "study")
+    models = ("base", "tuned", "--across", "away/base")
+    ended = command("study", "finetuned", *models, *task, "--localization", "--out", "study")
     assert ended.code == 0, ended.err
     index = json.loads((rows / "study" / "study.json").read_text())
     base = f"{(rows / 'base').resolve().parent.name}/base"
@@ -89,6 +90,11 @@ def test_a_study_across_families(rows: Path, command: Command) -> None:
     page = (rows / "study" / "report.html").read_text()
     assert "FT\\u2013OTHER" in page
     assert "Across models, tuned and away/base: mean CKA" in ended.out
+    local = Comparison.load(rows / "study" / "localization")
+    assert [m.name for m in local.models] == [base, "tuned", "base-random"], "labels are the study's"
+    assert local.data["unit"] == "word"
+    assert f"localized than {base}: mean" in ended.out
+    assert (rows / "study" / "figures" / "localization.png").is_file()
     (rows / "study" / "report.html").unlink()
     assert command("report", "study").code == 0
     assert (rows / "study" / "report.html").read_text() == page

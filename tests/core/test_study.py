@@ -46,6 +46,19 @@ def test_models_across_are_read_back_and_an_index_without_them_is_read_too(tmp_p
     assert Study.load(tmp_path).across == ()
 
 
+def test_localization_is_read_back_only_where_the_index_has_it(tmp_path: Path) -> None:
+    study = replace(saved(tmp_path), localization=comparison())
+    (tmp_path / "localization").mkdir()
+    comparison().save(tmp_path / "localization")
+    assert Study.load(tmp_path).localization is None
+    study.save(tmp_path)
+    got = Study.load(tmp_path)
+    assert got.localization is not None
+    np.testing.assert_array_equal(got.localization["ckasim"].values, np.eye(2))
+    assert list(got.compared) == ["cls", "mean", "localization"]
+    assert list(got.comparisons) == ["cls", "mean"]
+
+
 def test_missing_foreign_and_damaged(tmp_path: Path) -> None:
     with pytest.raises(StratoscopeError, match=r"no study\.json in .*; run 'stratoscope study finetuned"):
         Study.load(tmp_path)

@@ -151,3 +151,26 @@ def quartered(early: float, late: float, crossed: float, *, rows: int = 13, colu
     values = np.where(low[:, None] != left, crossed, np.where(low[:, None], early, late))
     values[0], values[:, 0] = 0.9, 0.9
     return values
+
+
+def add_localization(parts: Study, *, top: float = 0.1, chance: float = 0.01) -> Study:
+    """The study with localization: base rises from 0 to 1.2, ft-1 is at `top` in its upper half, ft-2 as base."""
+    scores = {name: np.arange(13) / 10 for name in ("base", "ft-1", "ft-2", "random")}
+    scores["ft-1"] = np.where(np.arange(13) > 6, top, scores["ft-1"])
+    axis = tuple(Layer(name, k) for name in scores for k in range(13))
+    plain = {name: series.tolist() for name, series in scores.items()}
+    found = {
+        "localization_alone": {"random": plain.pop("random")},
+        "localization": plain,
+        "localization_chance": chance,
+    }
+    infos = parts.comparisons["cls"].models
+    models = tuple(dataclasses.replace(m, role="control" if m.name == "random" else "model") for m in infos)
+    comparison = Comparison(
+        tuple(Matrix(measure, axis, axis, np.eye(len(axis))) for measure in ("neuronsim", "svsim")),
+        models,
+        {"name": "sst2/validation", "unit": "word", "rows": 20_000},
+        found,
+        ("left out: 3 words",),
+    )
+    return dataclasses.replace(parts, localization=comparison)

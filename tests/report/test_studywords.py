@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from study_cases import CUT, add_other, make_comparison, make_study, quartered
+from study_cases import CUT, add_localization, add_other, make_comparison, make_study, quartered
 
 from stratoscope.report.studyparts import largest_difference
 from stratoscope.report.studywords import cut_sentence, study_groups, study_sentences
@@ -128,6 +128,28 @@ def test_a_match_across_models_that_the_control_has_too_is_no_evidence():
 def test_constant_layers_of_some_models_name_them():
     parts = add_other(make_study(), quartered(0.7, 0.6, 0.2))
     assert only(about(parts), "Constant on these rows: layer 0 of base, ft-1, ft-2, random.")
+
+
+@pytest.mark.parametrize(
+    ("top", "chance", "how", "verdict"),
+    [
+        (0.1, 0.01, "less", "holds here."),
+        (1.5, 0.01, "not clearly less", "does NOT hold here."),
+        (0.1, 0.9, "less", "cannot be judged here: the difference of 0.85 is within svsim's chance level"),
+    ],
+)
+def test_localization_before_and_after(top, chance, how, verdict):
+    parts = add_localization(make_study(), top=top, chance=chance)
+    said = dict(study_groups(parts))["Localization"]
+    line = only(said, "ft-1 is")
+    assert f"In the upper half (layers 7-12) ft-1 is {how} localized than base: mean {top:.2f} against 0.95." in line
+    assert f"0.95. 'less localized at the top' (Wu et al. 2020, section 6) {verdict}" in line
+    assert only(said, "ft-2 is not clearly less localized than base")
+    assert not [s for s in said if "If ft-2" in s or "than ft-1" in s], "what was tuned from what is known here"
+    assert only(
+        said, "Localization of the control random, over its own layers only: 0.00 at layer 0, 1.20 at layer 12."
+    )
+    assert only(study_sentences(parts), "Warning: left out: 3 words")
 
 
 def test_depth_cut_and_warnings_follow_once_each():

@@ -252,6 +252,9 @@ def finetuned(
     bootstrap: Annotated[int, typer.Option(help="Bootstrap replicates for 95 % intervals; 0 for none.")] = 100,
     control: Annotated[bool, typer.Option(help="Compare with fresh weights too.")] = True,
     with_depth: Annotated[bool, typer.Option("--depth/--no-depth", help="Truncation and skipping too.")] = True,
+    localization: Annotated[
+        bool, typer.Option("--localization", help="Localization of words before and after too; slow on deep models.")
+    ] = False,
     seed: Seed = 0,
     length: Length = None,
     batch_tokens: BatchTokens = None,
@@ -273,6 +276,7 @@ def finetuned(
         bootstrap,
         control,
         with_depth,
+        localization,
         seed,
         length,
         batch_tokens,

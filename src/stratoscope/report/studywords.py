@@ -14,6 +14,7 @@ from stratoscope.report.axes import constant_layers, printable
 from stratoscope.report.depthwords import depth_observations, shown
 from stratoscope.report.series import Series, halves, layers_of, mean, split_blocks
 from stratoscope.report.studyparts import DEBIASED, Quarters, drift, largest_difference, matrices, quarters
+from stratoscope.report.words import localization_words
 
 CLEAR = 0.02
 """A difference of two similarities below this is called no clear difference."""
@@ -22,17 +23,19 @@ CLEAR = 0.02
 def study_sentences(parts: Study) -> list[str]:
     """Everything worth saying of a study, each behind its heading, the warnings of its parts included."""
     said = [f"{head}: {sentence}" for head, group in study_groups(parts) for sentence in group]
-    warned = [w for c in parts.comparisons.values() for w in c.warnings]
+    warned = [w for c in parts.compared.values() for w in c.warnings]
     warned += parts.depth.warnings if parts.depth else ()
     return [*said, *(f"Warning: {printable(w)}" for w in dict.fromkeys(warned))]
 
 
 def study_groups(parts: Study) -> list[tuple[str, list[str]]]:
-    """The sentences under their headings: one a unit, then depth, then the cut."""
+    """The sentences under their headings: one a unit, then localization, depth and the cut."""
     groups = [
         (f"Layers ({printable(unit)})", list(_unit(parts, comparison)))
         for unit, comparison in parts.comparisons.items()
     ]
+    if parts.localization is not None:
+        groups.append(("Localization", list(localization_words(parts.localization, base=parts.base))))
     if parts.depth is not None:
         groups.append(("Depth", depth_observations(parts.depth)))
     if parts.cut is not None:

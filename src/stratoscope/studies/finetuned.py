@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.runfolder import RunFolder
-from stratoscope.core.study import Study
+from stratoscope.core.study import LOCALIZATION, Study
 from stratoscope.data.taskdata import TaskData
 from stratoscope.models.checkpoints import locate
 from stratoscope.models.loading import ModelSpec
@@ -20,6 +20,7 @@ from stratoscope.studies.plan import named
 
 MEASURES = ("ckasim", "ckasim-debiased")
 """Biased and debiased CKA, side by side: on few rows they differ."""
+LOCALIZING = ("neuronsim", "svsim")
 UNITS = ("cls", "mean")
 
 Then = Callable[[Path, Study], Any]
@@ -38,6 +39,12 @@ class StudyOptions:
     """Compare with the base's architecture under fresh weights too."""
     depth: bool = True
     """Cut the first tuned model at every layer, and skip every span of its blocks."""
+    localization: bool = False
+    """Score localization before and after (Wu et al. 2020, Fig. 7): many times the work of CKA.
+
+    On words, as published, in a comparison of its own: the few rows of `cls` leave nothing of it but chance. It has no
+    intervals, since each replicate would cost as much again.
+    """
     seed: int = 0
     length: int | None = None
     batch_tokens: int | None = None
@@ -71,45 +78,49 @@ def study_finetuned(
     if not tuned:
         raise StratoscopeError("expected at least one fine-tuned model, got none; name it after the base model")
     specs = [m if isinstance(m, ModelSpec) else ModelSpec(str(m)) for m in (base, *tuned, *across)]
-    _check_across(specs, 1 + len(tuned))
+    others = 1 + len(tuned)
+    _check_across(specs, others)
     specs = named(specs, Options(random_init=options.control, seed=options.seed))
     corpus = task.corpus("validation")
+    how = Options(
+        measures=MEASURES,
+        limit=options.limit,
+        seed=options.seed,
+        bootstrap=options.bootstrap,
+        batch_tokens=options.batch_tokens,
+        memory=options.memory,
+        workers=options.workers,
+        overwrite=options.overwrite,
+    )
     with RunFolder.open(out) as folder:
         comparisons = {
             unit: compare(
-                specs,
-                data=corpus,
-                out=folder.path / unit,
-                options=Options(
-                    unit=unit,
-                    measures=MEASURES,
-                    limit=options.limit,
-                    seed=options.seed,
-                    bootstrap=options.bootstrap,
-                    batch_tokens=options.batch_tokens,
-                    memory=options.memory,
-                    workers=options.workers,
-                    overwrite=options.overwrite,
-                ),
-                progress=progress,
+                specs, data=corpus, out=folder.path / unit, options=replace(how, unit=unit), progress=progress
             )
             for unit in options.units
         }
+        localization = None
+        if options.localization:
+            localization = compare(
+                [spec for k, spec in enumerate(specs) if not 0 <= k - others < len(across)],
+                data=corpus,
+                out=folder.path / LOCALIZATION,
+                options=replace(how, unit="word", measures=LOCALIZING, bootstrap=0),
+                progress=progress,
+            )
         curves = None
         if options.depth:
-            how = DepthOptions(
+            deep = DepthOptions(
                 seed=options.seed,
                 length=options.length,
                 batch_tokens=options.batch_tokens,
                 overwrite=options.overwrite,
             )
-            curves = depth(tuned[0], task, base=base, out=folder.path / "depth", options=how, progress=progress)
+            curves = depth(tuned[0], task, base=base, out=folder.path / "depth", options=deep, progress=progress)
         labels = [spec.label for spec in specs]
         control = labels.pop() if options.control else None
-        others = 1 + len(tuned)
-        study = Study(
-            comparisons, labels[0], tuple(labels[1:others]), control, curves, cut, across=tuple(labels[others:])
-        )
+        after, away = tuple(labels[1:others]), tuple(labels[others:])
+        study = Study(comparisons, labels[0], after, control, curves, cut, away, localization)
         study.save(folder.path)
         if then is not None:
             then(folder.path, study)
