@@ -40,10 +40,11 @@ class StudyOptions:
     depth: bool = True
     """Cut the first tuned model at every layer, and skip every span of its blocks."""
     localization: bool = False
-    """Score localization before and after (Wu et al. 2020, Fig. 7): many times the work of CKA.
+    """Score localization before and after (Wu et al. 2020, Fig. 7), on words, as published.
 
-    On words, as published, in a comparison of its own: the few rows of `cls` leave nothing of it but chance. It has no
-    intervals, since each replicate would cost as much again.
+    A comparison of its own, without intervals: on the few rows of `cls` svsim would be near its chance level, and each
+    replicate would cost as much again. Small models take about as long for it as for CKA with all its replicates, and
+    the work grows with the square of the layers and the cube of the width.
     """
     seed: int = 0
     length: int | None = None
