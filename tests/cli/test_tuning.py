@@ -12,6 +12,7 @@ import pytest
 import transformers
 
 import tiny
+from stratoscope.core.result import Comparison
 
 Command = Callable[..., Any]
 
@@ -71,6 +72,47 @@ def test_the_whole_story(rows: Path, command: Command) -> None:
     assert small.config.num_hidden_layers == whole.config.num_hidden_layers - 1
 
 
+def test_a_study_across_families(rows: Path, command: Command) -> None:
+    tiny.checkpoint("roberta", rows / "away" / "base", layers=5, hidden=16)
+    task = ("--data", "rows.jsonl", "--no-depth", "--bootstrap", "0", "--unit", "mean")
+    models = ("base", "tuned", "--across", "away/base")
+    ended = command("study", "finetuned", *models, *task, "--localization", "--out", "study")
+    assert ended.code == 0, ended.err
+    index = json.loads((rows / "study" / "study.json").read_text())
+    base = f"{(rows / 'base').resolve().parent.name}/base"
+    assert (index["base"], index["tuned"], index["across"]) == (base, ["tuned"], ["away/base"])
+    assert index["control"] == "base-random"
+    found = Comparison.load(rows / "study" / "mean")
+    roles = {m.name: (m.role, m.family, m.layers) for m in found.models}
+    assert roles["away/base"] == ("model", "roberta", 6)
+    assert roles["base-random"] == ("control", "bert", 4)
+    assert found["ckasim"].between("tuned", "away/base").values.shape == (4, 6)
+    page = (rows / "study" / "report.html").read_text()
+    assert "FT\\u2013OTHER" in page
+    assert "Across models, tuned and away/base: mean CKA" in ended.out
+    local = Comparison.load(rows / "study" / "localization")
+    assert [m.name for m in local.models] == [base, "tuned", "base-random"], "labels are the study's"
+    assert local.data["unit"] == "word"
+    assert f"localized than {base}: mean" in ended.out
+    assert (rows / "study" / "figures" / "localization.png").is_file()
+    (rows / "study" / "report.html").unlink()
+    assert command("report", "study").code == 0
+    assert (rows / "study" / "report.html").read_text() == page
+
+
+@pytest.mark.parametrize("again", ["base", "tuned", "./other"])
+def test_a_model_across_is_another_one(rows: Path, command: Command, again: str) -> None:
+    (rows / "other").symlink_to(tiny.checkpoint("bert", rows / "away", seed=2))
+    others = ("--across", "away", "--across", again)
+    ended = command("study", "finetuned", "base", "tuned", *others, "--data", "rows.jsonl", "--out", "out")
+    assert ended.code == 2
+    assert (
+        f"expected --across models besides the base and the tuned ones, each once, got '{again}' again; leave it out"
+        in ended.err
+    )
+    assert not (rows / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [
@@ -83,6 +125,7 @@ def test_the_whole_story(rows: Path, command: Command) -> None:
         (("depth", "base", "--data", "rows.jsonl"), "'base' has no task head"),
         (("cut", "base", "--data", "rows.jsonl", "--budget", "much"), "expected --budget as a number, got 'much'"),
         (("study", "finetuned", "base", "tuned", "--data", "rows.jsonl"), "'tuned' has no task head"),
+        (("study", "finetuned", "base", "tuned", "--data", "rows.jsonl", "--across", "./none"), "no model at './none'"),
     ],
 )
 def test_bad_input_is_one_sentence(rows: Path, command: Command, args: tuple[str, ...], words: str) -> None:

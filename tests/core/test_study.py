@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,28 @@ def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
     np.testing.assert_array_equal(got.comparisons["mean"]["ckasim"].values, np.eye(2))
     assert (got.base, got.tuned, got.control, got.depth, got.cut) == ("base", ("ft",), None, None, want.cut)
     assert [m.name for m in got.models] == ["base", "ft"]
+
+
+def test_models_across_are_read_back_and_an_index_without_them_is_read_too(tmp_path: Path) -> None:
+    replace(saved(tmp_path), across=("other",)).save(tmp_path)
+    assert Study.load(tmp_path).across == ("other",)
+    plain = json.loads((tmp_path / STUDY).read_text())
+    del plain["across"]
+    (tmp_path / STUDY).write_text(json.dumps(plain))
+    assert Study.load(tmp_path).across == ()
+
+
+def test_localization_is_read_back_only_where_the_index_has_it(tmp_path: Path) -> None:
+    study = replace(saved(tmp_path), localization=comparison())
+    (tmp_path / "localization").mkdir()
+    comparison().save(tmp_path / "localization")
+    assert Study.load(tmp_path).localization is None
+    study.save(tmp_path)
+    got = Study.load(tmp_path)
+    assert got.localization is not None
+    np.testing.assert_array_equal(got.localization["ckasim"].values, np.eye(2))
+    assert list(got.compared) == ["cls", "mean", "localization"]
+    assert list(got.comparisons) == ["cls", "mean"]
 
 
 def test_missing_foreign_and_damaged(tmp_path: Path) -> None:

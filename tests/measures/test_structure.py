@@ -130,11 +130,16 @@ def test_controls_count_neither_as_layers_nor_as_others() -> None:
     axis = (*(Layer("base", k) for k in range(3)), Layer("noise", 0), Layer("noise", 1))
     models = (ModelInfo("base", "base", "bert", 3, 4, "x"), ModelInfo("noise", "base", "bert", 2, 4, "x", "control"))
     matrices = tuple(Matrix(m, axis, axis, v) for m, v in zip(("neuronsim", "svsim"), both, strict=True))
+    whole = Comparison(matrices, models, {})
     for standardise in (False, True):
         alone = localization(comparison(), standardise=standardise)
-        assert localization(Comparison(matrices, models, {}), standardise=standardise) == {
-            "base": pytest.approx(alone["base"])
-        }
+        assert localization(whole, standardise=standardise) == {"base": pytest.approx(alone["base"])}
+    single, sv = (values[3:, 3:] for values in both)
+    own = [single[0, 1] - sv[0, 1], single[1, 0] - sv[1, 0]]
+    assert findings(whole)["localization_alone"] == {"noise": pytest.approx(own)}, (
+        "a control has the score it has alone"
+    )
+    assert "localization_alone" not in findings(comparison())
 
 
 def test_findings_hold_the_chance_level_of_localization() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -118,3 +119,58 @@ def make_study(names: tuple[str, ...] = ("base", "ft-1", "ft-2", "random"), *, l
     units = {unit: make_comparison(names, unit=unit, layers=layers, **how) for unit in ("cls", "mean")}
     control = names[3] if len(names) > 3 else None
     return Study(units, names[0], names[1:3], control, make_depth(layers - 1, name=names[1]), CUT)
+
+
+def add_other(parts: Study, block: np.ndarray, *, name: str = "other", control: float = 0.0) -> Study:
+    """The study with one more model, which need not have the base's depth: `block` is FT by OTHER in both measures.
+
+    FT has `control` as its score with every layer of the control.
+    """
+    units = {}
+    for unit, comparison in parts.comparisons.items():
+        matrices = []
+        for m in comparison.matrices:
+            axis = (*m.rows, *(Layer(name, k) for k in range(block.shape[1])))
+            n = len(m.rows)
+            values = np.eye(len(axis))
+            values[:n, :n] = m.values
+            ft, random = ([k for k, r in enumerate(axis) if r.model == who] for who in (parts.tuned[0], parts.control))
+            values[np.ix_(ft, range(n, len(axis)))] = block
+            values[np.ix_(ft, random)] = control
+            constant = [k for k in range(n) if np.isnan(m.values[k]).all()]
+            values[constant], values[:, constant] = np.nan, np.nan
+            matrices.append(Matrix(m.measure, axis, axis, values))
+        models = (*comparison.models, ModelInfo(name, f"./{name}", "roberta", block.shape[1], 768, "sha256:3"))
+        units[unit] = dataclasses.replace(comparison, matrices=tuple(matrices), models=models)
+    return dataclasses.replace(parts, comparisons=units, across=(*parts.across, name))
+
+
+def quartered(early: float, late: float, crossed: float, *, rows: int = 13, columns: int = 7) -> np.ndarray:
+    """Scores of two models with an even number of blocks each, half by half; layer 0 has 0.9, which must not count."""
+    low, left = (np.arange(n) <= (n - 1) // 2 for n in (rows, columns))
+    values = np.where(low[:, None] != left, crossed, np.where(low[:, None], early, late))
+    values[0], values[:, 0] = 0.9, 0.9
+    return values
+
+
+def add_localization(parts: Study, *, top: float = 0.1, chance: float = 0.01) -> Study:
+    """The study with localization: base rises from 0 to 1.2, ft-1 is at `top` in its upper half, ft-2 as base."""
+    scores = {name: np.arange(13) / 10 for name in ("base", "ft-1", "ft-2", "random")}
+    scores["ft-1"] = np.where(np.arange(13) > 6, top, scores["ft-1"])
+    axis = tuple(Layer(name, k) for name in scores for k in range(13))
+    plain = {name: series.tolist() for name, series in scores.items()}
+    found = {
+        "localization_alone": {"random": plain.pop("random")},
+        "localization": plain,
+        "localization_chance": chance,
+    }
+    infos = parts.comparisons["cls"].models
+    models = tuple(dataclasses.replace(m, role="control" if m.name == "random" else "model") for m in infos)
+    comparison = Comparison(
+        tuple(Matrix(measure, axis, axis, np.eye(len(axis))) for measure in ("neuronsim", "svsim")),
+        models,
+        {"name": "sst2/validation", "unit": "word", "rows": 20_000},
+        found,
+        ("left out: 3 words",),
+    )
+    return dataclasses.replace(parts, localization=comparison)

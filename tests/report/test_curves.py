@@ -24,6 +24,16 @@ def test_localization_draws_each_model_over_its_own_layers_with_a_gap_where_cons
     assert axes.get_xlim()[1] > 12
 
 
+def test_a_controls_localization_is_dashed_and_says_that_it_is_over_its_own_layers(comparison):
+    found = dict(comparison.findings)
+    scores = found["localization"].pop("mini")
+    whole = dataclasses.replace(comparison, findings=found | {"localization_alone": {"mini": scores}})
+    lines = localization(whole).axes[0].lines
+    assert [line.get_label().strip() for line in lines] == ["base", "tuned", "mini (own layers)"]
+    assert [line.get_linestyle() for line in lines] == ["-", "-", "--"]
+    np.testing.assert_array_equal(lines[2].get_ydata()[1:], scores[1:])
+
+
 def test_drift_has_one_panel_a_measure_on_one_scale(comparison):
     figure = drift(comparison)
     assert [axes.get_title(loc="left") for axes in figure.axes] == list(comparison)

@@ -4,7 +4,7 @@ import dataclasses
 import re
 
 import pytest
-from study_cases import CUT, make_study
+from study_cases import CUT, add_localization, add_other, make_study, quartered
 from test_page import HOSTILE, Seen, payload
 
 import stratoscope.report.write as write
@@ -62,6 +62,40 @@ def test_the_page_holds_the_numbers_of_every_part():
         "Song, Smola",
     ):
         assert fact in seen.text, fact
+
+
+def test_the_page_holds_the_panel_of_another_model():
+    parts = add_other(make_study(), quartered(0.7, 0.6, 0.2))
+    seen = Seen(study_page(parts))
+    for unit in payload(seen)["units"]:
+        for measure in unit["measures"]:
+            panel = measure["panels"][4]
+            assert (panel["title"], panel["yname"], panel["xname"]) == ("FT–OTHER", "ft-1", "other")
+            assert (len(panel["y"]), len(panel["x"])) == (13, 7)
+            assert panel["values"][12][3] == 0.2
+            assert panel["values"][3][6] == 0.2
+            assert panel["values"][3][3] == 0.7
+            assert [moved["name"] for moved in measure["drift"]] == ["ft-1", "ft-2"], "layers of others do not drift"
+    assert "mean CKA 0.70 of the lower halves" in seen.text
+    assert "OTHER: other." in seen.text
+    assert "roberta" in seen.text, "the table of models has it"
+
+
+def test_localization_is_a_curve_a_figure_and_words(tmp_path, monkeypatch):
+    monkeypatch.setattr(write, "FORMATS", ("png",))
+    parts = add_localization(make_study())
+    assert {p.stem for p in write_study(tmp_path, parts)} == {*FIGURES, "localization", "report"}
+    seen = Seen(study_page(parts))
+    curves = payload(seen)["localization"]
+    assert [c["name"] for c in curves] == ["base", "ft-1", "ft-2", "random (own layers)"]
+    assert curves[1]["values"][6:8] == [0.6, 0.1]
+    assert [c.get("dash") for c in curves] == [None, None, None, "dash"]
+    for fact in ("Localization before and after", "localization 20,000 rows", "left out: 3 words", "Raghu, Gilmer"):
+        assert fact in seen.text, fact
+    assert [m["measure"] for m in payload(seen)["units"][0]["measures"]] == ["ckasim", "ckasim-debiased"]
+    bare = Seen(study_page(make_study()))
+    assert payload(bare)["localization"] is None
+    assert "Localization" not in bare.text
 
 
 def test_one_scale_for_both_measures_of_a_unit():

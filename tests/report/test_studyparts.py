@@ -4,11 +4,11 @@ import dataclasses
 
 import numpy as np
 import pytest
-from study_cases import make_comparison, make_study
+from study_cases import add_other, make_comparison, make_study, quartered
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.study import Study
-from stratoscope.report.studyparts import drift, largest_difference, matrices, panels
+from stratoscope.report.studyparts import drift, largest_difference, matrices, panels, quarters
 
 
 def test_four_panels_and_the_control_with_rows_from_the_first_name():
@@ -25,6 +25,33 @@ def test_four_panels_and_the_control_with_rows_from_the_first_name():
 def test_one_restart_and_no_control_leave_three_panels():
     parts = dataclasses.replace(make_study(), tuned=("ft-1",), control=None)
     assert len(panels(parts, parts.comparisons["cls"]["ckasim"])) == 3
+
+
+def test_another_model_adds_a_panel_with_the_tuned_layers_on_the_rows():
+    block = np.arange(13 * 7).reshape(13, 7) / 100
+    parts = add_other(make_study(), block)
+    found = {p.title: p.matrix for p in panels(parts, parts.comparisons["mean"]["ckasim"])}
+    assert list(found)[3:] == ["FT[1]–FT[2]", "FT–OTHER", "RANDOM–RANDOM"]
+    got = found["FT–OTHER"]
+    assert [got.rows[0].model, got.columns[0].model] == ["ft-1", "other"]
+    np.testing.assert_array_equal(got.values, block)
+    two = add_other(parts, block[:, :5] + 0.01, name="second")
+    found = {p.title: p.matrix for p in panels(two, two.comparisons["mean"]["ckasim"])}
+    assert list(found)[4:6] == ["FT–OTHER[1]", "FT–OTHER[2]"]
+    np.testing.assert_array_equal(found["FT–OTHER[2]"].values, block[:, :5] + 0.01)
+
+
+def test_quarters_are_means_of_halves_of_any_depth_without_layer_0():
+    parts = add_other(make_study(), quartered(0.7, 0.6, 0.2))
+    matrix = parts.comparisons["mean"]["ckasim"]
+    assert quarters(matrix, "ft-1", "other") == pytest.approx((0.7, 0.6, 0.2))
+    block = np.full((13, 6), np.nan)
+    block[1:7, 1:3], block[7:, 4:], block[1:7, 4:], block[7:, 1:3] = 0.8, 0.5, 0.1, 0.3
+    odd = add_other(make_study(), block)
+    matrix = odd.comparisons["mean"]["ckasim"]
+    assert quarters(matrix, "ft-1", "other") == pytest.approx((0.8, 0.5, 0.2)), "block 3 of 5 is in neither half"
+    shallow = add_other(make_study(), np.ones((13, 2)))
+    assert quarters(shallow.comparisons["mean"]["ckasim"], "ft-1", "other") is None
 
 
 def test_drift_is_one_minus_the_diagonal_with_the_interval_turned_over():

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from study_cases import make_comparison, make_study
+from study_cases import add_other, make_comparison, make_study, quartered
 
 from stratoscope.report.render import FORMATS, render
 from stratoscope.report.studyparts import panels
@@ -41,6 +41,24 @@ def test_squares_are_equal_and_square_and_do_not_overlap():
     width, height = figure.get_size_inches()
     sides = {(round(w * width, 6), round(h * height, 6)) for _, _, w, h in inches}
     assert sides == {(1.75, 1.75)}
+    render(figure, "png")
+    boxes = [axes.get_tightbbox() for axes in figure.axes]
+    for k, one in enumerate(boxes):
+        assert not [other for other in boxes[k + 1 :] if one.overlaps(other)]
+
+
+def test_another_model_is_drawn_on_the_same_scale_as_wide_as_it_is_deep():
+    parts = add_other(make_study(), quartered(0.7, 0.6, -0.2))
+    figure = panel_figure(parts, "mean")
+    axes = figure.axes[4]
+    assert (axes.get_title(loc="left"), axes.get_ylabel(), axes.get_xlabel()) == ("FT–OTHER", "ft-1", "other")
+    assert axes.images[0].get_array().shape == (13, 7)
+    assert axes.images[0].norm is figure.axes[0].images[0].norm
+    assert axes.images[0].norm.vmin == pytest.approx(-0.2)
+    width, height = figure.get_size_inches()
+    box = axes.get_position()
+    assert box.width * width / 7 == pytest.approx(box.height * height / 13), "cells are square"
+    assert "ORIG: base; FT: ft-1; OTHER: other. The first name of a title is on the rows." in words(figure)
     render(figure, "png")
     boxes = [axes.get_tightbbox() for axes in figure.axes]
     for k, one in enumerate(boxes):

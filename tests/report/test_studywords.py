@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
-from study_cases import CUT, make_comparison, make_study
+from study_cases import CUT, add_localization, add_other, make_comparison, make_study, quartered
 
 from stratoscope.report.studyparts import largest_difference
 from stratoscope.report.studywords import cut_sentence, study_groups, study_sentences
@@ -74,6 +75,81 @@ def test_constant_layers_are_absent_and_only_where_they_are():
     parts = make_study()
     assert only(about(parts), "Constant on these rows: layer 0.")
     assert not [s for s in about(parts, "mean") if "Constant on these rows" in s]
+
+
+FIG_7 = "'the earlier and the later layers are similar even across models' (Phang et al. 2021, Fig. 7)"
+
+
+@pytest.mark.parametrize(
+    ("scores", "verdict"),
+    [
+        ((0.7, 0.6, 0.2), "holds here."),
+        ((0.7, 0.21, 0.2), "does NOT hold here, for lack of a match of the later layers."),
+        ((0.2, 0.6, 0.2), "does NOT hold here, for lack of a match of the earlier layers."),
+        ((0.2, 0.2, 0.6), "does NOT hold here, for lack of a match of the earlier and of the later layers."),
+    ],
+)
+def test_layers_across_models_match_half_by_half_or_do_not(scores, verdict):
+    parts = add_other(make_study(), quartered(*scores))
+    said = only(about(parts, "mean"), "Across models, ft-1 and other")
+    early, late, crossed = (f"{s:.2f}" for s in scores)
+    assert f"mean CKA {early} of the lower halves, {late} of the upper halves, {crossed} of one's lower with" in said
+    assert f"(debiased {early}, {late} and {crossed}). If other was tuned on the same task, {FIG_7} {verdict}" in said
+    assert not [s for s in about(parts, "mean") if "other moved" in s or "drift of other" in s]
+
+
+def test_debiased_cka_decides_across_models():
+    parts = add_other(make_study(), quartered(0.7, 0.6, 0.2))
+    units = dict(parts.comparisons)
+    biased, debiased = units["mean"].matrices
+    biased = dataclasses.replace(biased, values=np.full_like(biased.values, 0.6))
+    units["mean"] = dataclasses.replace(units["mean"], matrices=(biased, debiased))
+    said = only(about(dataclasses.replace(parts, comparisons=units), "mean"), "Across models")
+    assert "mean CKA 0.60 of the lower halves" in said
+    assert said.endswith(f"{FIG_7} holds here, by debiased CKA; the biased one disagrees.")
+    units["mean"] = dataclasses.replace(units["mean"], matrices=(biased,))
+    said = only(about(dataclasses.replace(parts, comparisons=units), "mean"), "Across models")
+    assert said.endswith(f"{FIG_7} is not judged here: without debiased CKA, a likeness cannot be told from chance.")
+
+
+def test_a_match_across_models_that_the_control_has_too_is_no_evidence():
+    chance = add_other(make_study(), quartered(0.7, 0.6, 0.2), control=0.65)
+    said = only(about(chance, "mean"), "no evidence of anything learnt alike")
+    assert said.startswith(
+        "The upper halves of ft-1 and other are no closer (debiased CKA 0.60) than those of ft-1 and"
+    )
+    assert "the random initialisation random (0.65)" in said
+    clear = add_other(make_study(), quartered(0.7, 0.6, 0.2), control=0.5)
+    assert not [s for s in about(clear, "mean") if "learnt alike" in s]
+    alone = dataclasses.replace(chance, control=None)
+    assert not [s for s in about(alone, "mean") if "learnt alike" in s]
+
+
+def test_constant_layers_of_some_models_name_them():
+    parts = add_other(make_study(), quartered(0.7, 0.6, 0.2))
+    assert only(about(parts), "Constant on these rows: layer 0 of base, ft-1, ft-2, random.")
+
+
+@pytest.mark.parametrize(
+    ("top", "chance", "how", "verdict"),
+    [
+        (0.1, 0.01, "less", "holds here."),
+        (1.5, 0.01, "not clearly less", "does NOT hold here."),
+        (0.1, 0.9, "less", "cannot be judged here: the difference of 0.85 is within svsim's chance level"),
+    ],
+)
+def test_localization_before_and_after(top, chance, how, verdict):
+    parts = add_localization(make_study(), top=top, chance=chance)
+    said = dict(study_groups(parts))["Localization"]
+    line = only(said, "ft-1 is")
+    assert f"In the upper half (layers 7-12) ft-1 is {how} localized than base: mean {top:.2f} against 0.95." in line
+    assert f"0.95. 'less localized at the top' (Wu et al. 2020, section 6) {verdict}" in line
+    assert only(said, "ft-2 is not clearly less localized than base")
+    assert not [s for s in said if "If ft-2" in s or "than ft-1" in s], "what was tuned from what is known here"
+    assert only(
+        said, "Localization of the control random, over its own layers only: 0.00 at layer 0, 1.20 at layer 12."
+    )
+    assert only(study_sentences(parts), "Warning: left out: 3 words")
 
 
 def test_depth_cut_and_warnings_follow_once_each():

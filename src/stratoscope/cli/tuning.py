@@ -243,11 +243,18 @@ def finetuned(
     label: Label = None,
     train_rows: TrainRows = None,
     validation_rows: ValidationRows = None,
+    across: Annotated[
+        list[str],
+        typer.Option(help="Another model, of any family, to compare the first TUNED with; may be repeated."),
+    ] = [],  # noqa: B006
     unit: Annotated[list[str], typer.Option(help="cls, mean, ...; may be repeated.")] = ["cls", "mean"],  # noqa: B006
     limit: Annotated[int, typer.Option(help="Validation rows whose layers are compared.")] = 1000,
     bootstrap: Annotated[int, typer.Option(help="Bootstrap replicates for 95 % intervals; 0 for none.")] = 100,
     control: Annotated[bool, typer.Option(help="Compare with fresh weights too.")] = True,
     with_depth: Annotated[bool, typer.Option("--depth/--no-depth", help="Truncation and skipping too.")] = True,
+    localization: Annotated[
+        bool, typer.Option("--localization", help="Localization of words before and after too; slow on deep models.")
+    ] = False,
     seed: Seed = 0,
     length: Length = None,
     batch_tokens: BatchTokens = None,
@@ -258,7 +265,7 @@ def finetuned(
     allow_pickle: Pickle = False,
     trust_remote_code: RemoteCode = False,
 ) -> None:
-    """Before and after fine-tuning: the four matrices, block structure, drift, and depth, on one page."""
+    """Before and after fine-tuning: the four matrices, other models across, block structure, drift, depth: one page."""
     from stratoscope.cli.show import Console, draw, tell
     from stratoscope.cli.values import parse_bytes
     from stratoscope.studies.finetuned import StudyOptions, study_finetuned
@@ -269,6 +276,7 @@ def finetuned(
         bootstrap,
         control,
         with_depth,
+        localization,
         seed,
         length,
         batch_tokens,
@@ -276,11 +284,14 @@ def finetuned(
         workers,
         overwrite,
     )
-    specs = [_spec(source, None, device, allow_pickle, trust_remote_code) for source in (base, *tuned)]
+    first, *specs = (_spec(source, None, device, allow_pickle, trust_remote_code) for source in (base, *tuned, *across))
+    after, others = specs[: len(tuned)], specs[len(tuned) :]
     with Console() as console:
         read = _task(task, task_folder, data, validation, text, pair, label, train_rows, validation_rows)
         then = partial(draw, console)
-        found = study_finetuned(specs[0], specs[1:], read, out=out, options=options, progress=console, then=then)
+        found = study_finetuned(
+            first, after, read, out=out, options=options, across=others, progress=console, then=then
+        )
     tell(out, found)
 
 

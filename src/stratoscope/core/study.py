@@ -14,7 +14,9 @@ from stratoscope.core.result import Comparison, ModelInfo
 from stratoscope.core.runfolder import canonical_json, write_text
 
 STUDY = "study.json"
+LOCALIZATION = "localization"
 KIND, FORMAT = "study", 1
+"""As of a comparison: keys that are only added do not raise the format, and an index without them is still read."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Study:
     """A base model, what was tuned from it, and everything that was measured."""
 
     comparisons: Mapping[str, Comparison]
-    """By unit: the base, the tuned models and the control; each in a run folder of the unit's name."""
+    """By unit: the base, the tuned models, those across and the control; each in a run folder of the unit's name."""
     base: str
     tuned: tuple[str, ...]
     """At least one; the first is FT, and with the second FT[1] and FT[2]."""
@@ -32,6 +34,10 @@ class Study:
     """In the run folder `depth`."""
     cut: Mapping[str, Any] | None = None
     """Of the first tuned model: what `cut.json` says, or under `refused` why nothing was cut."""
+    across: tuple[str, ...] = ()
+    """Other models, of any family: compared with the first tuned one, never said to be made from the base."""
+    localization: Comparison | None = None
+    """Of words under neuronsim and svsim, without those across; in the run folder `localization`."""
 
     def __post_init__(self) -> None:
         if not self.tuned:
@@ -40,7 +46,12 @@ class Study:
     @property
     def models(self) -> list[ModelInfo]:
         """Every model of the comparisons, once."""
-        return list(dict.fromkeys(m for c in self.comparisons.values() for m in c.models))
+        return list(dict.fromkeys(m for c in self.compared.values() for m in c.models))
+
+    @property
+    def compared(self) -> dict[str, Comparison]:
+        """All comparisons, by the folder each is in."""
+        return {**self.comparisons, **({LOCALIZATION: self.localization} if self.localization else {})}
 
     def save(self, folder: str | Path) -> None:
         """Write the index; the parts are in their own folders already."""
@@ -51,6 +62,8 @@ class Study:
             "base": self.base,
             "tuned": list(self.tuned),
             "control": self.control,
+            "across": list(self.across),
+            "localization": self.localization is not None,
             "cut": None if self.cut is None else dict(self.cut),
         }
         write_text(Path(folder) / STUDY, canonical_json(plain) + "\n")
@@ -70,9 +83,11 @@ class Study:
                 raise ValueError(f"kind '{plain['kind']}' of format {plain['format']}")
             units, tuned = [str(u) for u in plain["units"]], tuple(str(t) for t in plain["tuned"])
             base, control = plain["base"], plain["control"]
-            cut = plain["cut"]
+            cut, across = plain["cut"], tuple(str(a) for a in plain.get("across", ()))
+            localized = bool(plain.get("localization", False))
         except (KeyError, TypeError, ValueError) as e:
             raise StratoscopeError(f"{path} is damaged ({e}); run the same command again to mend it") from e
         depth = Depth.load(folder / "depth") if (folder / "depth" / DEPTH).is_file() else None
         comparisons = {unit: Comparison.load(folder / unit) for unit in units}
-        return cls(comparisons, base, tuned, control, depth, cut)
+        localization = Comparison.load(folder / LOCALIZATION) if localized else None
+        return cls(comparisons, base, tuned, control, depth, cut, across, localization)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -55,23 +56,25 @@ def best_split(matrix: Matrix) -> Split | None:
     return max(splits, key=lambda s: s.contrast)
 
 
-def localization(comparison: Comparison, *, standardise: bool = False) -> dict[str, list[float | None]]:
+def localization(
+    comparison: Comparison, *, standardise: bool = False, among: Collection[str] | None = None
+) -> dict[str, list[float | None]]:
     """Mean neuronsim minus mean svsim of each layer with all other layers of all models (Wu et al. 2020, §5.1).
 
     High where single neurons, rather than whole layers, have counterparts elsewhere. `standardise` z-scores both
-    series over all layers first, as the code of the published figure does. Controls do not count as other layers and
-    have no score.
+    series over all layers first, as the code of the published figure does. Only models `among` these count as others
+    and have a score: all but controls, unless said otherwise.
     """
-    single, whole = _localizing(comparison)
+    among = _trained(comparison) if among is None else among
+    single, whole = _localizing(comparison, among)
     if standardise:
         single, whole = (_standard(s) for s in (single, whole))
     score = single - whole
     rows = comparison["neuronsim"].rows
-    controls = _controls(comparison)
     return {
         model: [_plain(score[k]) for k, layer in enumerate(rows) if layer.model == model]
         for model in comparison["neuronsim"].models
-        if model not in controls
+        if model in among
     }
 
 
@@ -83,17 +86,16 @@ def localization_chance(comparison: Comparison, *, standardise: bool = False) ->
     level = chance_level(parse("svsim").measure, *_size(comparison))
     if not standardise:
         return level
-    spread = float(np.nanstd(_localizing(comparison)[1]))
+    spread = float(np.nanstd(_localizing(comparison, _trained(comparison))[1]))
     return level / spread if spread > 0 else level
 
 
-def _localizing(comparison: Comparison) -> tuple[Values, Values]:
-    """Mean neuronsim and mean svsim of each layer with the other layers; NaN for layers of controls."""
+def _localizing(comparison: Comparison, among: Collection[str]) -> tuple[Values, Values]:
+    """Mean neuronsim and mean svsim of each layer with the other layers; NaN for layers of models not among these."""
     for needed in ("neuronsim", "svsim"):
         if needed not in comparison:
             raise StratoscopeError(f"localization needs neuronsim and svsim; '{needed}' is not in this result")
-    controls = _controls(comparison)
-    aside = np.array([layer.model in controls for layer in comparison["neuronsim"].rows])
+    aside = np.array([layer.model not in among for layer in comparison["neuronsim"].rows])
     single, whole = (comparison[m].values.copy() for m in ("neuronsim", "svsim"))
     for values in (single, whole):
         values[aside], values[:, aside] = np.nan, np.nan
@@ -116,6 +118,10 @@ def findings(comparison: Comparison, *, standardise: bool = False) -> dict[str, 
     found: dict[str, Any] = {"blocks": blocks, "drift": {k: v for k, v in drift.items() if v}}
     if {"neuronsim", "svsim"} <= set(comparison):
         found["localization"] = localization(comparison, standardise=standardise)
+        controls = [m.name for m in comparison.models if m.is_control]
+        alone = [localization(comparison, standardise=standardise, among=[name]) for name in controls]
+        if alone:
+            found["localization_alone"] = {name: scores for each in alone for name, scores in each.items()}
         if isinstance(comparison.data.get("rows"), int):
             found["localization_chance"] = localization_chance(comparison, standardise=standardise)
     return found
@@ -159,8 +165,9 @@ def rank_neurons(comparison: Comparison, model: str, layer: int, *, by: str = "m
     ]
 
 
-def _controls(comparison: Comparison) -> set[str]:
-    return {m.name for m in comparison.models if m.is_control}
+def _trained(comparison: Comparison) -> set[str]:
+    controls = {m.name for m in comparison.models if m.is_control}
+    return {name for matrix in comparison.values() for name in matrix.models} - controls
 
 
 def _size(comparison: Comparison) -> tuple[int, int]:

@@ -12,15 +12,15 @@ from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.result import Comparison
 from stratoscope.report.axes import color_range, shorten
 from stratoscope.report.render import MARKERS, MUTED, PALETTE, Picture, style
-from stratoscope.report.series import Series, drift_series, in_order, localization_series
+from stratoscope.report.series import ALONE, Series, alone_series, drift_series, in_order, localization_series
 
 COLUMNS = 3
 """Panels side by side before a new row begins."""
 
 
 def localization(comparison: Comparison) -> Figure:
-    """Draw every model's localization score over its layers; a constant layer leaves a gap."""
-    scores = localization_series(comparison)
+    """Draw every model's localization score over its layers, a control's dashed; a constant layer leaves a gap."""
+    scores, alone = localization_series(comparison), alone_series(comparison)
     if not scores:
         raise StratoscopeError(
             "this result has no localization scores; compare again with both neuronsim and svsim among the measures"
@@ -34,6 +34,8 @@ def localization(comparison: Comparison) -> Figure:
         )
         for k, (model, series) in enumerate(scores.items()):
             _line(axes, series, label=shorten(model, 28), k=k)
+        for k, (model, series) in enumerate(alone.items(), start=len(scores)):
+            _line(axes, series, label=f"{shorten(model, 28)}{ALONE}", k=k, dashed=True)
         axes.set_title("Localization score by layer", loc="left", fontweight="bold")
         _legend(figure)
     return figure
@@ -79,10 +81,11 @@ def _axes(figure: Figure, place: tuple[int, int, int], label: str) -> Axes:
     return axes
 
 
-def _line(axes: Axes, series: Series, *, label: str | None, k: int) -> None:
+def _line(axes: Axes, series: Series, *, label: str | None, k: int, dashed: bool = False) -> None:
     color = PALETTE[k % len(PALETTE)]
     axes.set_xlim(-0.4, max(axes.get_xlim()[1] if axes.lines else 0, max(series.layers) + 0.4))
     look: dict[str, Any] = {"color": color, "marker": MARKERS[k % len(MARKERS)], "markersize": 3.5, "linewidth": 1.4}
+    look["linestyle"] = "--" if dashed else "-"
     (line,) = axes.plot(series.layers, series.values, **look)
     # matplotlib hides labels that begin with an underscore, so a name that does gets a blank before it.
     line.set_label("_" if label is None else f" {label}")

@@ -86,7 +86,7 @@
   }
 
   function drawCurves(id, found, missing, options) {
-    const series = found.map((s) => ({ ...s, name: s.models.map((m) => result.models[m]).join(" and ") }));
+    const series = found.map((s) => ({ ...s, name: s.name || s.models.map((m) => result.models[m]).join(" and ") }));
     if (series.length) plots.curves($(id), series, options);
     else $(id).textContent = missing;
   }

@@ -9,7 +9,7 @@ from typing import Any
 from stratoscope.core.result import Comparison, Layer, Matrix
 from stratoscope.report.axes import color_range, printable
 from stratoscope.report.references import to_cite
-from stratoscope.report.series import Series, drift_series, in_order, localization_series
+from stratoscope.report.series import ALONE, Series, alone_series, drift_series, in_order, localization_series
 from stratoscope.report.shell import (
     bullets,
     document,
@@ -78,22 +78,33 @@ def _payload(comparison: Comparison, descriptions: Mapping[str, str]) -> dict[st
             **{k: rounded(getattr(m, k)) for k in ("values", "low", "high")},
         }
 
-    def series(s: Series) -> dict[str, Any]:
-        return {"layers": s.layers, **{k: rounded(getattr(s, k)) for k in ("values", "low", "high")}}
-
     drift = in_order(comparison.findings.get("drift", {}), comparison)
     return {
         "models": [printable(name) for name in names],
         "matrices": [matrix(m) for m in comparison.matrices],
         "drift": {
             m: [
-                {"models": [place[p["first"]], place[p["second"]]], **series(drift_series(comparison[m], p))}
+                {"models": [place[p["first"]], place[p["second"]]], **_series(drift_series(comparison[m], p))}
                 for p in pairs
             ]
             for m, pairs in drift.items()
         },
-        "localization": [{"models": [place[name]], **series(s)} for name, s in localization_series(comparison).items()],
+        "localization": localization_payload(comparison),
     }
+
+
+def localization_payload(comparison: Comparison) -> list[dict[str, Any]]:
+    """The curves of localization by name, those of controls dashed."""
+    models = [{"name": printable(name), **_series(s)} for name, s in localization_series(comparison).items()]
+    controls = [
+        {"name": f"{printable(name)}{ALONE}", "dash": "dash", **_series(s)}
+        for name, s in alone_series(comparison).items()
+    ]
+    return [*models, *controls]
+
+
+def _series(s: Series) -> dict[str, Any]:
+    return {"layers": s.layers, **{k: rounded(getattr(s, k)) for k in ("values", "low", "high")}}
 
 
 def _summary(comparison: Comparison) -> str:

@@ -45,7 +45,7 @@ const plots = (() => {
     const traces = series.flatMap((s, k) => {
       const p = tints[k] ?? k, x = s.layers, tint = PALETTE[p % PALETTE.length];
       const said = (v, i) => `${s.name}, layer ${x[i]}: ${v === null ? "no value" : digits(v) + interval(s.low && s.low[i], s.high && s.high[i])}`;
-      const line = { x, y: s.values, mode: "lines+markers", name: plain(short(s.name, 34)), line: { color: tint, width: 2 },
+      const line = { x, y: s.values, mode: "lines+markers", name: plain(short(s.name, 34)), line: { color: tint, width: 2, dash: s.dash || "solid" },
                      marker: { symbol: SYMBOLS[p % SYMBOLS.length], size: 7 }, legendgroup: String(k),
                      text: s.values.map((v, i) => plain(said(v, i))), hovertemplate: "%{text}<extra></extra>" };
       if (!s.low) return [line];

@@ -12,6 +12,9 @@ from stratoscope.core.result import Comparison, Matrix, Values
 
 T = TypeVar("T")
 
+ALONE = " (own layers)"
+"""Behind the name of a control, whose localization is over its own layers only."""
+
 
 @dataclass(frozen=True)
 class Series:
@@ -46,8 +49,12 @@ def in_order(found: Mapping[str, T], names: Iterable[str]) -> dict[str, T]:
 
 def localization_series(comparison: Comparison) -> dict[str, Series]:
     """Localization scores of every model that has them."""
-    found = in_order(comparison.findings.get("localization", {}), [m.name for m in comparison.models])
-    return {name: Series(layers_of(comparison.matrices[0], name), _numbers(values)) for name, values in found.items()}
+    return _by_model(comparison, "localization")
+
+
+def alone_series(comparison: Comparison) -> dict[str, Series]:
+    """Localization scores of the controls over their own layers: to compare in shape with the models', not in level."""
+    return _by_model(comparison, "localization_alone")
 
 
 def drift_series(matrix: Matrix, pair: Mapping[str, Any]) -> Series:
@@ -98,6 +105,11 @@ def share_rising(values: Values) -> float:
     known = values[~np.isnan(values)]
     shallow, deep = np.triu_indices(len(known), k=1)
     return float((known[deep] > known[shallow]).mean())
+
+
+def _by_model(comparison: Comparison, finding: str) -> dict[str, Series]:
+    found = in_order(comparison.findings.get(finding, {}), [m.name for m in comparison.models])
+    return {name: Series(layers_of(comparison.matrices[0], name), _numbers(values)) for name, values in found.items()}
 
 
 def _numbers(values: Sequence[float | None]) -> Values:

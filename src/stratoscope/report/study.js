@@ -19,6 +19,7 @@
                                                         onHover: (text) => { $("readout").textContent = text; } });
     if (shown.drift.length) plots.curves($("drift"), shown.drift, { title: "1 − CKA", range: here.drift });
     else $("drift").textContent = "The tuned models do not have the base model's layers.";
+    if (result.localization) plots.curves($("localization"), result.localization, { title: "neuronsim − svsim" });
     document.querySelectorAll("[data-unit]").forEach((t) => {
       t.hidden = t.dataset.unit !== unit.value || (t.dataset.measure !== undefined && t.dataset.measure !== shown.measure);
     });

@@ -15,8 +15,10 @@ from stratoscope.core.result import Comparison, Layer
 from stratoscope.core.runfolder import write_text
 from stratoscope.core.study import Study
 from stratoscope.report.axes import color_range, printable
+from stratoscope.report.curves import localization
 from stratoscope.report.depthpage import depth_figures, depth_part, depth_payload
 from stratoscope.report.depthwords import shown
+from stratoscope.report.page import localization_payload
 from stratoscope.report.references import to_cite
 from stratoscope.report.series import in_order
 from stratoscope.report.shell import bullets, document, facts, fill, html, model_table, rounded, table, warning_list
@@ -37,14 +39,15 @@ def write_study(folder: str | Path, parts: Study) -> list[Path]:
 def study_page(parts: Study) -> str:
     """The whole page as text."""
     measures = list(dict.fromkeys(m.measure for c in parts.comparisons.values() for m in matrices(c)))
+    cited = [*measures, *(parts.localization or ())]
     depth = parts.depth
     task = [str(depth.task.get("name"))] if depth else []
-    rows = [f"{u} {c.data['rows']:,} rows" for u, c in parts.comparisons.items() if isinstance(c.data.get("rows"), int)]
-    warnings = [w for c in parts.comparisons.values() for w in c.warnings]
+    rows = [f"{u} {c.data['rows']:,} rows" for u, c in parts.compared.items() if isinstance(c.data.get("rows"), int)]
+    warnings = [w for c in parts.compared.values() for w in c.warnings]
     warnings += depth.warnings if depth else ()
     return document(
         title=f"{parts.base} before and after fine-tuning",
-        heading=[m for m in (parts.base, *parts.tuned, parts.control) if m],
+        heading=[m for m in (parts.base, *parts.tuned, *parts.across, parts.control) if m],
         summary=" · ".join([*task, *rows]),
         main=fill(
             "study.html",
@@ -59,18 +62,20 @@ def study_page(parts: Study) -> str:
             words="".join(
                 f'<div><h3>{html(head)}</h3><ul class="words">{bullets(said)}</ul></div>' for head, said in _said(parts)
             ),
+            localization=fill("localizationpart.html") if parts.localization else "",
             depth=depth_part(depth) if depth else "",
             cut=_cut(parts.cut) if parts.cut is not None else "",
             warnings=warning_list(list(dict.fromkeys(warnings))),
             models=model_table(parts.models),
-            data=facts({u: c.data for u, c in parts.comparisons.items()} | ({"task": depth.task} if depth else {})),
+            data=facts({u: c.data for u, c in parts.compared.items()} | ({"task": depth.task} if depth else {})),
             provenance=facts(
-                {u: c.provenance for u, c in parts.comparisons.items()} | ({"depth": depth.provenance} if depth else {})
+                {u: c.provenance for u, c in parts.compared.items()} | ({"depth": depth.provenance} if depth else {})
             ),
-            references=bullets(to_cite(measures)),
+            references=bullets(to_cite(cited)),
         ),
         result={
             "units": [_unit_payload(parts, c) for c in parts.comparisons.values()],
+            "localization": localization_payload(parts.localization) if parts.localization else None,
             "depth": depth_payload(depth) if depth else None,
         },
         scripts=("depth.js", "study.js"),
@@ -83,6 +88,8 @@ def _figures(parts: Study) -> Iterator[tuple[str, Figure]]:
         moved = drift_figure(parts, unit)
         if moved is not None:
             yield f"drift-{name}", moved
+    if parts.localization is not None:
+        yield "localization", localization(parts.localization)
     if parts.depth is not None:
         yield from depth_figures(parts.depth)
 
@@ -140,7 +147,7 @@ def _panel_payload(panel: Panel) -> dict[str, Any]:
 def _blocks(parts: Study) -> str:
     """One table a unit and measure, the untuned model first; the script shows the chosen one."""
     head = ("Model", "Contrast", "Minus untuned's", "Within", "Between", "Second block")
-    order = [m for m in (parts.base, *parts.tuned, parts.control) if m]
+    order = [m for m in (parts.base, *parts.tuned, *parts.across, parts.control) if m]
     tables = []
     for k, comparison in enumerate(parts.comparisons.values()):
         for measure, found in in_order(
@@ -151,7 +158,7 @@ def _blocks(parts: Study) -> str:
                 (
                     name,
                     f"{b['contrast']:.3f}",
-                    "–" if own is None or name == parts.base else f"{b['contrast'] - own:+.3f}",
+                    "–" if own is None or name in (parts.base, *parts.across) else f"{b['contrast'] - own:+.3f}",
                     f"{b['within']:.3f}",
                     f"{b['between']:.3f}",
                     f"from {b['start']}",

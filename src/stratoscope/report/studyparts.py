@@ -9,14 +9,14 @@ import numpy as np
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.result import Comparison, Layer, Matrix
 from stratoscope.core.study import Study
-from stratoscope.report.series import Series, layers_of
+from stratoscope.report.series import Series, layers_of, mean, split_blocks
 
 BIASED, DEBIASED = MEASURES = ("ckasim", "ckasim-debiased")
 """The measures a study shows, side by side."""
 
 
 class Panel(NamedTuple):
-    """One square of the figure."""
+    """One block of the figure: layers of a model by layers of the same or another one."""
 
     title: str
     matrix: Matrix
@@ -34,7 +34,8 @@ def matrices(comparison: Comparison) -> list[Matrix]:
 
 
 def panels(parts: Study, matrix: Matrix) -> list[Panel]:
-    """ORIG-ORIG, FT-ORIG (rows FT), FT-FT, FT[1]-FT[2] (phang2021 Fig. 1), then the control with itself."""
+    """ORIG-ORIG, FT-ORIG (rows FT), FT-FT, FT[1]-FT[2] (phang2021 Fig. 1), FT-OTHER (rows FT, phang2021 Fig. 7; not
+    square where depths differ), then the control with itself."""
     base, first = parts.base, parts.tuned[0]
     found = [
         Panel("ORIG–ORIG", matrix.between(base, base)),
@@ -43,9 +44,38 @@ def panels(parts: Study, matrix: Matrix) -> list[Panel]:
     ]
     if len(parts.tuned) > 1:
         found.append(Panel("FT[1]–FT[2]", matrix.between(first, parts.tuned[1])))
+    found += [Panel(f"FT–{role}", matrix.between(first, name)) for role, name in other_roles(parts).items()]
     if parts.control is not None:
         found.append(Panel("RANDOM–RANDOM", matrix.between(parts.control, parts.control)))
     return found
+
+
+def other_roles(parts: Study) -> dict[str, str]:
+    """Models of the study that are not made from its base, by what titles call them: OTHER, or OTHER[1], OTHER[2]."""
+    if len(parts.across) == 1:
+        return {"OTHER": parts.across[0]}
+    return {f"OTHER[{k}]": name for k, name in enumerate(parts.across, start=1)}
+
+
+class Quarters(NamedTuple):
+    """Mean similarities of two models' halves, without layer 0 and the middle block of an odd number."""
+
+    early: float
+    """Of the lower halves."""
+    late: float
+    """Of the upper halves."""
+    crossed: float
+    """Of one model's lower half with the other's upper half, both ways."""
+
+
+def quarters(matrix: Matrix, one: str, two: str) -> Quarters | None:
+    """How alike two models of any depth are, half by half; None where a half has no value."""
+    block = matrix.between(one, two).values
+    (low, high), (left, right) = (split_blocks(layers_of(matrix, name)) for name in (one, two))
+    crossed = np.concatenate([block[np.ix_(low, right)].ravel(), block[np.ix_(high, left)].ravel()])
+    found = [mean(part) for part in (block[np.ix_(low, left)], block[np.ix_(high, right)], crossed)]
+    known = [value for value in found if value is not None]
+    return Quarters(*known) if len(known) == len(found) else None
 
 
 def drift(matrix: Matrix, base: str, tuned: str) -> Series | None:

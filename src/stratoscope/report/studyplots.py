@@ -1,4 +1,4 @@
-"""A study in pictures: the panels of phang2021 Fig. 1 on one colour scale, biased over debiased, and drift by layer."""
+"""A study in pictures: the panels of phang2021 Fig. 1 and 7 on one colour scale, biased over debiased, and drift."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from stratoscope.core.study import Study
 from stratoscope.report.axes import color_range, constant_layers, shorten
 from stratoscope.report.render import INK, MARKERS, MUTED, PALETTE, Picture, style
-from stratoscope.report.studyparts import Panel, drift, matrices, panels
+from stratoscope.report.studyparts import Panel, drift, matrices, other_roles, panels
 
 SIDE = 1.75
 """Inches of a panel's longer side."""
@@ -85,9 +85,10 @@ def panel_figure(parts: Study, unit: str) -> Figure:
 
 def panel_caption(parts: Study, unit: str) -> str:
     """What a reader must know to read the panels."""
+    roles = {"ORIG": parts.base, "FT": parts.tuned[0], **other_roles(parts)}
     words = (
-        f"ORIG: {shorten(parts.base, 32)}; FT: {shorten(parts.tuned[0], 32)}. The first name of a title is on the "
-        "rows. Layer 0, the output of the embeddings, is at the lower left. One colour scale for all panels."
+        f"{'; '.join(f'{role}: {shorten(name, 32)}' for role, name in roles.items())}. The first name of a title is on "
+        "the rows. Layer 0, the output of the embeddings, is at the lower left. One colour scale for all panels."
     )
     first = matrices(parts.comparisons[unit])[0]
     gone = {layer.index for panel in panels(parts, first) for layer in constant_layers(panel.matrix)}

@@ -13,7 +13,8 @@ from stratoscope.core.study import Study
 from stratoscope.report.axes import constant_layers, printable
 from stratoscope.report.depthwords import depth_observations, shown
 from stratoscope.report.series import Series, halves, layers_of, mean, split_blocks
-from stratoscope.report.studyparts import DEBIASED, drift, largest_difference, matrices
+from stratoscope.report.studyparts import DEBIASED, Quarters, drift, largest_difference, matrices, quarters
+from stratoscope.report.words import localization_words
 
 CLEAR = 0.02
 """A difference of two similarities below this is called no clear difference."""
@@ -22,17 +23,19 @@ CLEAR = 0.02
 def study_sentences(parts: Study) -> list[str]:
     """Everything worth saying of a study, each behind its heading, the warnings of its parts included."""
     said = [f"{head}: {sentence}" for head, group in study_groups(parts) for sentence in group]
-    warned = [w for c in parts.comparisons.values() for w in c.warnings]
+    warned = [w for c in parts.compared.values() for w in c.warnings]
     warned += parts.depth.warnings if parts.depth else ()
     return [*said, *(f"Warning: {printable(w)}" for w in dict.fromkeys(warned))]
 
 
 def study_groups(parts: Study) -> list[tuple[str, list[str]]]:
-    """The sentences under their headings: one a unit, then depth, then the cut."""
+    """The sentences under their headings: one a unit, then localization, depth and the cut."""
     groups = [
         (f"Layers ({printable(unit)})", list(_unit(parts, comparison)))
         for unit, comparison in parts.comparisons.items()
     ]
+    if parts.localization is not None:
+        groups.append(("Localization", list(localization_words(parts.localization, base=parts.base))))
     if parts.depth is not None:
         groups.append(("Depth", depth_observations(parts.depth)))
     if parts.cut is not None:
@@ -43,17 +46,21 @@ def study_groups(parts: Study) -> list[tuple[str, list[str]]]:
 def _unit(parts: Study, comparison: Comparison) -> Iterator[str]:
     first = matrices(comparison)[0]
     yield from _rows(parts, comparison)
-    gone = sorted({layer.index for layer in constant_layers(first)})
+    constant = constant_layers(first)
+    gone, whose = sorted({layer.index for layer in constant}), dict.fromkeys(layer.model for layer in constant)
     if gone:
+        of = "" if len(whose) == len(first.models) else f" of {', '.join(map(printable, whose))}"
         yield (
-            f"Constant on these rows: layer{'s' if len(gone) > 1 else ''} {', '.join(map(str, gone))}. The same vector "
-            "for every row has no similarity to anything, so it is shown as absent, not as a number."
+            f"Constant on these rows: layer{'s' if len(gone) > 1 else ''} {', '.join(map(str, gone))}{of}. The same "
+            "vector for every row has no similarity to anything, so it is shown as absent, not as a number."
         )
     for name in parts.tuned:
         yield from _drift(parts, comparison, name)
     yield from _blocks(parts, comparison, first)
     yield from _top_unlike_base(parts, first)
     yield from _restarts(parts, first)
+    for name in parts.across:
+        yield from _across(parts, comparison, name)
 
 
 def _rows(parts: Study, comparison: Comparison) -> Iterator[str]:
@@ -165,6 +172,51 @@ def _restarts(parts: Study, matrix: Matrix) -> Iterator[str]:
         f"{printable(one)} and the untuned {printable(parts.base)} {with_base:.2f}. 'Two restarts reach similar top "
         f"layers' (Phang et al. 2021, Fig. 6) {_holds(each_other - with_base > CLEAR)} here."
     )
+
+
+def _across(parts: Study, comparison: Comparison, name: str) -> Iterator[str]:
+    """phang2021 Fig. 7: early layers match early and late match late, even across models.
+
+    Debiased CKA decides: few rows lift the biased one of unrelated layers, and more so of layers of higher rank.
+    """
+    tuned, by_measure = parts.tuned[0], {m.measure: m for m in matrices(comparison)}
+    found = {measure: q for measure, m in by_measure.items() if (q := quarters(m, tuned, name)) is not None}
+    if not found:
+        return
+    first, *rest = found.values()
+    also = "".join(f" (debiased {q.early:.2f}, {q.late:.2f} and {q.crossed:.2f})" for q in rest)
+    one, two = printable(tuned), printable(name)
+    yield (
+        f"Across models, {one} and {two}: mean CKA {first.early:.2f} of the lower halves, {first.late:.2f} of the "
+        f"upper halves, {first.crossed:.2f} of one's lower with the other's upper half{also}. If {two} was tuned on "
+        "the same task, 'the earlier and the later layers are similar even across models' (Phang et al. 2021, Fig. 7) "
+        f"{_alike_across(found)}."
+    )
+    control = quarters(by_measure[DEBIASED], tuned, parts.control) if DEBIASED in found and parts.control else None
+    if control is None:
+        return
+    here = found[DEBIASED]
+    gaps = {"lower": (here.early, control.early), "upper": (here.late, control.late)}
+    for half, (value, floor) in gaps.items():
+        if value - floor <= CLEAR:
+            yield (
+                f"The {half} halves of {one} and {two} are no closer (debiased CKA {value:.2f}) than those of {one} "
+                f"and the random initialisation {printable(str(parts.control))} ({floor:.2f}): no evidence of anything "
+                "learnt alike."
+            )
+
+
+def _alike_across(found: Mapping[str, Quarters]) -> str:
+    """The verdict, by debiased CKA; none without it."""
+    if DEBIASED not in found:
+        return "is not judged here: without debiased CKA, a likeness cannot be told from chance"
+    alike = {m: (q.early - q.crossed > CLEAR, q.late - q.crossed > CLEAR) for m, q in found.items()}
+    early, late = alike[DEBIASED]
+    against = ", by debiased CKA; the biased one disagrees" if len(set(alike.values())) > 1 else ""
+    if early and late:
+        return f"holds here{against}"
+    missing = "later" if early else "earlier" if late else "earlier and of the later"
+    return f"does NOT hold here, for lack of a match of the {missing} layers{against}"
 
 
 def cut_sentence(cut: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from stratoscope.report.axes import constant_layers, printable
 from stratoscope.report.series import (
     Halves,
     Series,
+    alone_series,
     drift_series,
     drop_start,
     halves,
@@ -46,7 +47,7 @@ def observations(comparison: Comparison) -> list[str]:
         *_drift(comparison),
         *_blocks(comparison),
         *_across(comparison),
-        *_localization(comparison),
+        *localization_words(comparison),
     ]
 
 
@@ -208,7 +209,8 @@ def _across(comparison: Comparison) -> Iterator[str]:
             )
 
 
-def _localization(comparison: Comparison) -> Iterator[str]:
+def localization_words(comparison: Comparison, *, base: str | None = None) -> Iterator[str]:
+    """wu2020 sections 5.1 and 6: localization by depth, and before and after where `base` is what others came from."""
     models = [m for m in comparison.models if not m.is_control]
     scores = in_order(localization_series(comparison), [m.name for m in models])
     chance = comparison.findings.get("localization_chance", 0.0)
@@ -224,15 +226,25 @@ def _localization(comparison: Comparison) -> Iterator[str]:
             f"pairs of layers the deeper is the more localized. 'Higher layers are more localized' (Wu et al. 2020, "
             f"section 5.1) {_judged(up >= MOSTLY, float(np.ptp(series.values[series.known])), chance)}."
         )
-    for base, other in combinations([m for m in models if m.name in scores], 2):
-        a, b = halves(scores[base.name]), halves(scores[other.name])
-        if a is not None and b is not None and _could_be_tuned(base, other):
-            one, two = printable(base.name), printable(other.name)
+    for name, series in alone_series(comparison).items():
+        if series.known:
+            first, last = series.known[0], series.known[-1]
+            yield (
+                f"Localization of the control {printable(name)}, over its own layers only: {series.values[first]:.2f} "
+                f"at layer {series.layers[first]}, {series.values[last]:.2f} at layer {series.layers[last]}."
+            )
+    for before, after in combinations([m for m in models if m.name in scores], 2):
+        a, b = halves(scores[before.name]), halves(scores[after.name])
+        if base is not None and before.name != base:
+            continue
+        if a is not None and b is not None and _could_be_tuned(before, after):
+            one, two = printable(before.name), printable(after.name)
+            given = "" if base is not None else f"If {two} was fine-tuned from {one}, "
             how = "less" if a.high - b.high > CLEAR else "not clearly less"
             yield (
                 f"In the upper half (layers {a.upper}) {two} is {how} localized than {one}: mean {b.high:.2f} against "
-                f"{a.high:.2f}. If {two} was fine-tuned from {one}, 'less localized at the top' (Wu et al. 2020, "
-                f"section 6) {_judged(a.high - b.high > CLEAR, abs(a.high - b.high), chance)}."
+                f"{a.high:.2f}. {given}'less localized at the top' (Wu et al. 2020, section 6) "
+                f"{_judged(a.high - b.high > CLEAR, abs(a.high - b.high), chance)}."
             )
 
 
