@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import test_browser
-from study_cases import make_depth, make_study
+from study_cases import add_localization, add_other, make_depth, make_study, quartered
 
 from stratoscope.report.depthpage import depth_page
 from stratoscope.report.studypage import study_page
@@ -73,6 +74,24 @@ def test_hovering_a_cell_of_the_panels_and_a_point_of_the_depth_curves(browser, 
     assert got == f"TUNEDORIG, layer 6: {p.value:.3f} [{p.low:.3f}, {p.high:.3f}]"
     assert browser.complaints() == []
     assert [u for u in browser.requests() if not u.startswith(("data:", "blob:"))] == [browser.driver.current_url]
+
+
+def test_hovering_another_family_of_other_depth_and_the_localization_of_the_control(browser, tmp_path):
+    block = quartered(0.7, 0.6, 0.2) + np.arange(7) / 1000
+    parts = add_localization(add_other(make_study(), block))
+    show(browser, tmp_path, study_page(parts))
+    titles = "return [...document.querySelectorAll('#panels .annotation-text')].map(t => t.textContent)"
+    place = [t for t in browser.run(titles) if "–" in t].index("FT–OTHER") + 1
+    # Row = layer 9 of 13 of FT, column = layer 2 of 7 of the other model.
+    got = point(browser, "panels", f"x{place}y{place}", 2.5 / 7, 9.5 / 13)
+    assert got == f"FT–OTHER, ft-1:9 × other:2 = {block[9, 2]:.3f}"
+    low, high = browser.run("return document.getElementById('localization')._fullLayout.yaxis.range")
+    left, right = browser.run("return document.getElementById('localization')._fullLayout.xaxis.range")
+    got = point(browser, "localization", "xy", (9 - left) / (right - left), (0.1 - low) / (high - low))
+    assert got == "ft-1, layer 9: 0.100"
+    dashes = browser.run("return document.getElementById('localization').data.map(t => [t.name, t.line.dash])")
+    assert [name for name, dash in dashes if dash != "solid"] == ["random (own layers)"]
+    assert browser.complaints() == []
 
 
 def test_hovering_the_skip_triangle(browser, tmp_path):

@@ -51,14 +51,13 @@ def _rbf_plan(rows: LayerRows, seed: int) -> list[Item]:
 def _median_distance(x: Tensor) -> float:
     """Median of ‖xᵢ - xⱼ‖² over all i, j as numpy defines it, i = j included; rows must be near the origin.
 
-    The n zeros come first and every other value twice, so that half of them is enough.
+    The n zeros come first and every other value twice: one zero and half of the others are enough.
     """
     n, squares = len(x), x.square().sum(1).numpy()
     i, j = np.triu_indices(n, 1)
-    distances = squares[i] + squares[j] - 2 * upper_gram(x)[i, j]
-    ranks = [(k - n) // 2 for k in ((n * n - 1) // 2, n * n // 2)]
-    values = np.partition(distances, [r for r in ranks if r >= 0])
-    return float(np.mean([max(values[r], 0) if r >= 0 else 0 for r in ranks], dtype=np.float64))
+    others = np.maximum(squares[i] + squares[j] - 2 * upper_gram(x)[i, j], 0)
+    ranks = [max(0, (k - n) // 2 + 1) for k in ((n * n - 1) // 2, n * n // 2)]
+    return float(np.partition(np.append(others, squares.dtype.type(0)), ranks)[ranks].mean(dtype=np.float64))
 
 
 def _rbf_work(rows: LayerRows, item: Item) -> Sums:
