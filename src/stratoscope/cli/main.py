@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from stratoscope.cli import tuning
+from stratoscope.cli import judging, tuning
 
 # Before torch is imported anywhere: idle BLAS threads sleep instead of spinning on a busy machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -160,9 +160,9 @@ def families() -> None:
     )
 
 
-for command in (tuning.finetune, tuning.depth, tuning.cut, tuning.prune, tuning.perplexity, tuning.tasks):
+for command in (tuning.finetune, judging.depth, judging.cut, tuning.prune, judging.perplexity, tuning.tasks):
     app.command()(command)
-app.add_typer(tuning.study, name="study")
+app.add_typer(judging.study, name="study")
 
 
 @app.command()
