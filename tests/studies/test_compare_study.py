@@ -27,6 +27,7 @@ from stratoscope.data.corpus import Corpus, Sentence
 from stratoscope.measures import bootstrap as intervals
 from stratoscope.measures import score
 from stratoscope.models.loading import ModelSpec, choose_device
+from stratoscope.report.page import page
 from stratoscope.studies import activations
 from stratoscope.studies import compare as study
 from stratoscope.studies import plan as planning
@@ -498,6 +499,23 @@ def test_columns_are_named_in_python_as_on_the_command_line(checkpoints: Path, t
     corpus = Corpus("mine", tuple(map(Sentence, tiny.SENTENCES)), tuple(range(10)))
     with pytest.raises(StratoscopeError, match="split='dev' says how to read a file, but data is a corpus; leave it"):
         ss.compare(checkpoints / "base", data=corpus, split="dev")
+
+
+def test_columns_that_were_inferred_are_recorded_and_told(checkpoints: Path, tmp_path: Path) -> None:
+    rows = [{"id": k, "review": t, "stars": k % 2} for k, t in enumerate(tiny.SENTENCES)]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    told = Told()
+    found = compare(
+        [checkpoints / "base"],
+        data=tmp_path / "t.jsonl",
+        out=tmp_path / "run",
+        options=Options(unit="mean", limit=8),
+        progress=told,
+    )
+    saved = json.loads((tmp_path / "run" / "result.json").read_text())["data"]
+    assert (saved["text"], saved["pair"], saved["label"]) == ("review", None, "stars")
+    assert "the text of t.jsonl is read from column 'review'; --text chooses another" in told.notes
+    assert "review" in page(found)
 
 
 def test_one_similarity_is_of_one_measure() -> None:
