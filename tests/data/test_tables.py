@@ -61,6 +61,9 @@ def test_columns_are_inferred_around_the_named_ones(
     columns: str, named: dict[str, str], expected: tuple[str | None, ...]
 ) -> None:
     assert first(columns, **named) == tuple(None if e is None else f"in {e}" for e in expected)
+    roles = zip(("text", "pair", "label"), expected, strict=True)
+    corpus = to_corpus(table({c: f"in {c}" for c in columns.split()}), "t", **named)
+    assert corpus.columns == {role: column for role, column in roles if column is not None}
 
 
 def test_several_texts_are_ambiguous() -> None:

@@ -187,6 +187,14 @@ def test_own_files_with_inferred_labels(tmp_path: Path) -> None:
     assert "labels inferred: 2 classes; only one labelled file (c.jsonl): split 80/20" in alone.note
 
 
+def test_the_columns_of_own_files_are_noted(tmp_path: Path) -> None:
+    one = own(tmp_path, "a.jsonl", *({"review": f"t{k}", "stars": k % 2} for k in range(9)))
+    other = own(tmp_path, "b.jsonl", *({"body": f"t{k}", "stars": k % 2} for k in range(9)))
+    said = "read from columns: text 'review', label 'stars'"
+    assert read_task("mine", data=one, validation=one).note == f"{said}; labels inferred: 2 classes"
+    assert read_task("mine", data=one, validation=other).note.startswith(f"{said}; {said.replace('review', 'body')}; ")
+
+
 def test_own_parquet_with_named_columns(tmp_path: Path) -> None:
     pyarrow: Any = pytest.importorskip("pyarrow")
     from pyarrow import parquet

@@ -167,6 +167,21 @@ def test_constant_neurons_are_counted_and_constant_layers_absent() -> None:
         assert not absent[:3, :3].any(), name
 
 
+def test_directions_left_out_as_rounding_are_counted() -> None:
+    """Five neurons are sums of others, LayerNorm takes one direction, and a constant neuron is counted as such."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(300, 20, generator=generator)
+    planted = torch.cat([x, x[:, :5] + x[:, 5:10]], 1)
+    normed = torch.nn.functional.layer_norm(x, (20,))
+    still = x.clone()
+    still[:, 3] = 0.1
+    rows = MemoryRows([planted, normed, still, x])
+    assert score_layers(rows, [parse("cca")]).lost == (5, 1, 0, 0)
+    assert score_layers(rows, [parse("ckasim")]).lost == (0, 0, 0, 0), "nothing is inverted"
+    few = MemoryRows([m[:15] for m in rows.matrices])
+    assert score_layers(few, [parse("cca")]).lost == (0, 0, 0, 0), "15 rows have 14 directions, and all are kept"
+
+
 def test_a_neuron_moved_by_rounding_only_is_constant_and_does_not_hide_its_neighbours() -> None:
     """Its jitter is as large as the other neurons' spread; together they would look like rounding."""
     generator = torch.Generator().manual_seed(0)

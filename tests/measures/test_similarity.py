@@ -67,6 +67,12 @@ def test_constant_neurons_are_counted() -> None:
     assert score == pytest.approx(similarity(x[:, [0, 2, 3, 5]], Y, "neuronsim") * 4 / 6, abs=1e-6)
 
 
+def test_directions_left_out_as_rounding_are_told() -> None:
+    twice = np.hstack([X, X[:, :3]])
+    with pytest.warns(UserWarning, match="^3 of 9 directions of y are rounding and left out$"):
+        similarity(Y, twice, "cca")
+
+
 def test_few_rows_draw_a_warning() -> None:
     with pytest.warns(UserWarning, match="mixedsim is 1 for any two layers while rows"):
         assert similarity(X[:5], Y[:5], "mixedsim") == pytest.approx(1)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import version
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import slow_reference as plain
 import torch
+from safetensors.torch import load_file, save_file
 from toys import Told
 
 import stratoscope as ss
@@ -25,6 +27,7 @@ from stratoscope.data.corpus import Corpus, Sentence
 from stratoscope.measures import bootstrap as intervals
 from stratoscope.measures import score
 from stratoscope.models.loading import ModelSpec, choose_device
+from stratoscope.report.page import page
 from stratoscope.studies import activations
 from stratoscope.studies import compare as study
 from stratoscope.studies import plan as planning
@@ -238,6 +241,35 @@ def test_few_rows_draw_a_caution(pair: Pair) -> None:
         w.startswith("linreg left out of 'all': it is 1 for any two layers with 10 rows") for w in result.warnings
     )
     assert any(re.match(r"unrelated layers score .*ckasim .* with 10 rows for 32 neurons", w) for w in result.warnings)
+
+
+def test_directions_lost_to_rounding_are_told_by_layer(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    ordinary = pair(measures=["cca"])
+    assert not any("rounding" in w for w in ordinary.warnings), "LayerNorm's own is not worth a word"
+    own = study.score_layers
+
+    def narrow(*given: Any) -> score.Scoring:
+        return replace(own(*given), lost=(1, 4, 0, 1, 1, 1, 30, 1), constant=(0, 0, 0, 0, 0, 0, 2, 0))
+
+    monkeypatch.setattr(study, "score_layers", narrow)
+    told = [w for w in pair(measures=["cca"]).warnings if "rounding" in w]
+    assert len(told) == 1
+    assert "left out of measures that invert a covariance: 4 of 32 in base:1, 30 of 30 in tuned:2 (" in told[0]
+
+
+def test_repeated_neurons_are_told_from_the_weights_to_the_result(
+    pair: Pair, checkpoints: Path, tmp_path: Path
+) -> None:
+    """Embeddings of words that are the same in five neurons, before a LayerNorm of its own for each of them."""
+    copy = shutil.copytree(checkpoints / "base", tmp_path / "narrow")
+    weights = load_file(copy / "model.safetensors")
+    for name, w in weights.items():
+        if name.startswith("embeddings.") and name.endswith("_embeddings.weight"):
+            w[:, 1:6] = w[:, :1]
+    save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
+    told = [w for w in pair(models=("base", str(copy)), measures=["cca"]).warnings if "rounding" in w]
+    assert len(told) == 1
+    assert ": 6 of 32 in narrow:0 (" in told[0]
 
 
 def label(*specs: ModelSpec, **options: Any) -> list[str | None]:
@@ -467,6 +499,23 @@ def test_columns_are_named_in_python_as_on_the_command_line(checkpoints: Path, t
     corpus = Corpus("mine", tuple(map(Sentence, tiny.SENTENCES)), tuple(range(10)))
     with pytest.raises(StratoscopeError, match="split='dev' says how to read a file, but data is a corpus; leave it"):
         ss.compare(checkpoints / "base", data=corpus, split="dev")
+
+
+def test_columns_that_were_inferred_are_recorded_and_told(checkpoints: Path, tmp_path: Path) -> None:
+    rows = [{"id": k, "review": t, "stars": k % 2} for k, t in enumerate(tiny.SENTENCES)]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    told = Told()
+    found = compare(
+        [checkpoints / "base"],
+        data=tmp_path / "t.jsonl",
+        out=tmp_path / "run",
+        options=Options(unit="mean", limit=8),
+        progress=told,
+    )
+    saved = json.loads((tmp_path / "run" / "result.json").read_text())["data"]
+    assert (saved["text"], saved["pair"], saved["label"]) == ("review", None, "stars")
+    assert "the text of t.jsonl is read from column 'review'; --text chooses another" in told.notes
+    assert "review" in page(found)
 
 
 def test_one_similarity_is_of_one_measure() -> None:

@@ -158,25 +158,58 @@ def test_a_loss_at_the_edge_of_the_budget_is_confirmed_no_more_often_than_stated
     assert hits / 300 < 0.08
 
 
+@pytest.mark.parametrize(("name", "n"), [("f1", 75), ("matthews", 150), ("correlation", 150)])
+def test_the_edge_of_the_budget_is_kept_by_metrics_that_are_no_shares(name: str, n: int) -> None:
+    """The cut is opposite on a share s of the rows, the whole model right: f1 falls by s, both correlations by 2 s."""
+    rng, metric, trials, budget = np.random.default_rng(0), metric_named(name), 150, 0.05
+    hits = alone = 0
+    for seed in range(trials):
+        sign = np.where(rng.random(n) < (budget if name == "f1" else budget / 2), -1, 1)
+        if metric.regression:
+            labels = rng.uniform(-1, 1, n)
+            cut, whole = (sign * labels)[:, None], labels[:, None]
+        else:
+            labels = rng.integers(2, size=n) * 1.0
+            cut, whole = one_hot(np.where(sign > 0, labels, 1 - labels)), one_hot(labels)
+        if metric.score(cut, labels) >= 1 - budget:
+            low = difference_interval(metric, cut, whole, labels, seed=seed, replicates=40, level=0.9)[0]
+            found = loss_of(metric, cut, whole, labels, confidence=0.95, seed=seed, replicates=40)
+            alone, hits = alone + (low >= -budget), hits + (found.low >= -budget)
+    assert hits / trials < 0.06
+    assert alone / trials > 0.08, "the bootstrap alone would be too sure"
+
+
 @pytest.mark.parametrize("name", ["matthews", "f1"])
 def test_other_metrics_of_classes_take_unseen_losses_where_they_hurt_most(name: str) -> None:
     labels = (np.arange(100) < 10) * 1.0  # ten rows of class 1
     metric = metric_named(name)
     found = loss_of(metric, one_hot(labels), one_hot(labels), labels, confidence=0.95, seed=0)
-    assert found.low == pytest.approx(metric.score(flipped(labels, range(3)), labels) - 1)  # three of them lost
-    assert found.low < metric.score(flipped(labels, range(50, 53)), labels) - 1
+    assert (found.value, found.exact) == (0, True)
+    rare, common = (metric.score(flipped(labels, rows), labels) - 1 for rows in (range(3), range(50, 53)))
+    assert rare < found.low < common  # about three of the rare class, one of which was added: the rule of three
 
 
-def test_a_regression_takes_unseen_rows_as_predicted_by_the_mean() -> None:
-    labels = np.linspace(-1, 1, 100)
+def test_a_regression_takes_an_unseen_row_as_predicted_on_the_other_side() -> None:
     metric = metric_named("correlation")
     few, many = (
-        loss_of(metric, y[:, None], y[:, None], y, confidence=0.95, seed=0) for y in (labels, np.linspace(-1, 1, 1000))
+        loss_of(metric, y[:, None], y[:, None], y, confidence=0.95, seed=0, replicates=200)
+        for y in (np.linspace(-1, 1, 100), np.linspace(-1, 1, 1000))
     )
-    worse = labels.copy()
-    worse[[0, 99, 1]] = 0
-    assert few.low == pytest.approx(metric.score(worse[:, None], labels) - 1)
-    assert few.low < many.low < 0
+    assert few.low == pytest.approx(-2 * 1.8**0.5 * 3 / 100, rel=0.15)  # E c² = 1.8 (E c)² over an even spread
+    assert many.low == pytest.approx(few.low / 10, rel=0.15)
+    assert few.exact
+    assert many.exact
+
+
+def test_errors_all_over_leave_a_regression_to_the_bootstrap() -> None:
+    rng, metric = np.random.default_rng(0), metric_named("correlation")
+    labels = rng.uniform(0, 5, 1000)
+    whole = labels + rng.normal(size=1000)
+    cut = labels + rng.normal(size=1000)
+    low = difference_interval(metric, cut[:, None], whole[:, None], labels, level=0.9, replicates=200)[0]
+    found = loss_of(metric, cut[:, None], whole[:, None], labels, confidence=0.95, seed=0, replicates=200)
+    assert low - 0.01 < found.low < low
+    assert not found.exact
 
 
 def test_a_cut_wrong_everywhere_has_no_lower_end_below_what_is_possible() -> None:

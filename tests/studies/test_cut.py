@@ -107,7 +107,7 @@ def test_idle_blocks_in_the_middle_are_found_when_any_may_go(tmp_path: Path) -> 
 
 def test_regressions_are_cut(tmp_path: Path) -> None:
     folder = classifier(tmp_path / "model", labels=1)
-    assert cut(folder, rated_by(folder), budget=0.1, out=tmp_path / "small").kept == (1, 2)
+    assert cut(folder, rated_by(folder), budget=0.15, out=tmp_path / "small").kept == (1, 2)
 
 
 def test_multiple_choice_models_are_cut(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from stratoscope.core.errors import StratoscopeError
@@ -43,6 +43,8 @@ class Corpus:
     """Index of each sentence in its source, strictly increasing; a sample keeps those of its sentences."""
     skipped: int = 0
     """Rows of the source left out because their text was blank."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Column that text, pair and label were read from, where the source is a table; no part of the identity."""
 
     def __post_init__(self) -> None:
         if len(self.positions) != len(self.sentences):
@@ -58,10 +60,10 @@ class Corpus:
         """Sha256 over positions and content; the path, name and format of the source do not enter."""
         h = hashlib.sha256(b"stratoscope corpus 1\n")
         for position, sentence in zip(self.positions, self.sentences, strict=True):
-            for field in (str(position), *_fields(sentence)):
+            for part in (str(position), *_fields(sentence)):
                 # A length before every field, so that no two different sentences share one byte string.
-                data = b"" if field is None else field.encode("utf-8", "surrogatepass")
-                h.update(b"-" if field is None else b"%d:" % len(data))
+                data = b"" if part is None else part.encode("utf-8", "surrogatepass")
+                h.update(b"-" if part is None else b"%d:" % len(data))
                 h.update(data)
         return h.hexdigest()
 
@@ -74,11 +76,10 @@ class Corpus:
         if limit >= len(self):
             return self
         keep = sorted(random.Random(seed).sample(range(len(self)), limit))
-        return Corpus(
-            self.name,
-            tuple(self.sentences[k] for k in keep),
-            tuple(self.positions[k] for k in keep),
-            self.skipped,
+        return replace(
+            self,
+            sentences=tuple(self.sentences[k] for k in keep),
+            positions=tuple(self.positions[k] for k in keep),
         )
 
 

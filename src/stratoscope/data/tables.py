@@ -94,7 +94,15 @@ def to_corpus(
             f"name another column with --text (columns: {_list(table.columns)})"
         )
     _refuse_numbers(table, roles, sentences, positions)
-    return Corpus(name, tuple(sentences), tuple(positions), skipped=len(rows) - len(sentences))
+    labelled = any(found is not None for found in labels)
+    columns = {"text": roles.text, "pair": roles.pair, "label": roles.label if labelled else None}
+    return Corpus(
+        name,
+        tuple(sentences),
+        tuple(positions),
+        skipped=len(rows) - len(sentences),
+        columns={role: column for role, column in columns.items() if column is not None},
+    )
 
 
 def _roles(table: Table, *, text: str | None, pair: str | None, label: str | None) -> _Roles:

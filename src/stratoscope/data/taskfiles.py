@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from stratoscope.core.errors import StratoscopeError
@@ -29,6 +29,8 @@ class TaskRows:
     """Index of each row in the source."""
     skipped: int = 0
     """Rows left out because a text was blank."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Column that text, pair and label were read from; empty where a task of many columns fixes them."""
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -41,6 +43,7 @@ class TaskRows:
             tuple(self.texts[i] for i in k),
             tuple(self.labels[i] for i in k),
             tuple(self.positions[i] for i in k),
+            columns=self.columns,
         )
 
 
@@ -119,6 +122,7 @@ def corpus_rows(source: str, corpora: list[Corpus]) -> TaskRows:
         tuple(found[0][k].label for k in common),
         tuple(common),
         skipped=len(corpora[0]) + corpora[0].skipped - len(common),
+        columns=corpora[0].columns if len(corpora) == 1 else {},
     )
 
 

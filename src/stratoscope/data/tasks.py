@@ -205,7 +205,10 @@ def read_task(
     _refuse(where, "the published task, not to your own data", {"folder": folder, "revision": revision})
     known = next((t for t in TASKS if t.name == name), None)
     files = [data] if validation is None else [data, validation]
-    return build(name, known, [_own_rows(f, known, text=text, pair=pair, label=label) for f in files], seed=seed)
+    rows = [_own_rows(f, known, text=text, pair=pair, label=label) for f in files]
+    return build(
+        name, known, rows, seed=seed, note="; ".join(dict.fromkeys(_columns_read(r) for r in rows if r.columns))
+    )
 
 
 def _from_hub(task: Task, revision: str | None) -> list[TaskRows]:
@@ -230,6 +233,11 @@ def _own_rows(source: str, task: Task | None, *, text: str | None, pair: str | N
         _refuse(f"task {task.name}", "single and pair tasks", {"text": text, "pair": pair, "label": label})
         return table_rows(file_table(path), task.columns)
     return corpus_rows(source, [read_corpus(str(path), text=text, pair=pair, label=label)])
+
+
+def _columns_read(rows: TaskRows) -> str:
+    """Which columns of the user's own file hold what, inferred or not."""
+    return "read from columns: " + ", ".join(f"{role} '{column}'" for role, column in rows.columns.items())
 
 
 def _refuse(where: str, what: str, options: dict[str, str | None]) -> None:

@@ -115,7 +115,7 @@ def _chance(n: int, width: int) -> float:
 MIXEDSIM_HELDOUT = Measure(
     name="mixedsim-heldout",
     summary="mixedsim fitted on half of the rows, neurons standardised, and scored on the rest: near 0 by chance",
-    reference="Wu et al. 2020, A.2, held out",
+    reference="Wu et al. 2020, A.2, held out; Bau et al. 2019",
     symmetric=False,
     bounds=(0, 1),
     invariant_x=NEURONS,

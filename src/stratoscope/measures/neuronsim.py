@@ -36,7 +36,7 @@ def _varying(match: Tensor, of: LayerBasis) -> Tensor:
 NEURONSIM = Measure(
     name="neuronsim",
     summary="mean over neurons of the strongest |correlation| with a neuron of the other layer",
-    reference="Wu et al. 2020, A.1",
+    reference="Wu et al. 2020, A.1; Bau et al. 2019",
     symmetric=False,
     bounds=(0, 1),
     invariant_x=NEURONS,

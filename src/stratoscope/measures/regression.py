@@ -32,7 +32,7 @@ def _linreg(pair: Pair, top: float) -> Scores:
 MIXEDSIM = Measure(
     name="mixedsim",
     summary="mean over neurons of the r-value of regressing the neuron on the whole other layer",
-    reference="Wu et al. 2020, A.2",
+    reference="Wu et al. 2020, A.2; Bau et al. 2019",
     symmetric=False,
     bounds=(0, 1),
     invariant_x=NEURONS,

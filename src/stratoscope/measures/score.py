@@ -59,24 +59,30 @@ class Setting:
 
 @dataclass(frozen=True)
 class Scoring:
-    """Scores by the request's name, and how many neurons of each layer do not vary over the rows."""
+    """Scores by the request's name, and what of each layer took no part in them."""
 
     scored: Mapping[str, Scored]
     constant: tuple[int, ...]
+    """Neurons that do not vary over the rows."""
+    lost: tuple[int, ...]
+    """Directions left out as rounding (`LayerBasis.lost`); 0 where no measure asked for inverts a covariance."""
 
 
 def score_layers(rows: LayerRows, wanted: Sequence[Request], setting: Setting | None = None) -> Scoring:
     """Scores of every pair of layers; NaN where one of the layers does not vary at all."""
     setting = setting or Setting()
     pairwise = [r for r in wanted if r.measure.compare]
-    scored, sds = _score_pairs(rows, pairwise, setting) if pairwise else ({}, _deviations(rows))
+    scored, sds, lost = (
+        _score_pairs(rows, pairwise, setting) if pairwise else ({}, _deviations(rows), [0] * rows.layers)
+    )
     for request in (r for r in wanted if r.measure.rows):
         scored[request.name] = _score_rows(rows, request, setting)
     absent = torch.tensor([not bool(sd.any()) for sd in sds])
     for found in scored.values():
         found.values[absent] = math.nan
         found.values[:, absent] = math.nan
-    return Scoring({r.name: scored[r.name] for r in wanted}, tuple(int((sd == 0).sum()) for sd in sds))
+    constant = tuple(int((sd == 0).sum()) for sd in sds)
+    return Scoring({r.name: scored[r.name] for r in wanted}, constant, tuple(lost))
 
 
 # --- measures of covariances ---------------------------------------------------------------------------------------
@@ -84,11 +90,12 @@ def score_layers(rows: LayerRows, wanted: Sequence[Request], setting: Setting | 
 
 def _score_pairs(
     rows: LayerRows, wanted: Sequence[Request], setting: Setting
-) -> tuple[dict[str, Scored], list[Tensor]]:
-    """Scores by name, and each layer's standard deviations."""
+) -> tuple[dict[str, Scored], list[Tensor], list[int]]:
+    """Scores by name, each layer's standard deviations, and its directions lost to measures that invert."""
     n, layers = count(rows), range(rows.layers)
     width = max(rows.chunk(k, 0).shape[1] for k in layers)
-    whiten = n <= width or any(r.measure.whitens for r in wanted)
+    inverts = any(r.measure.whitens for r in wanted)
+    whiten = n <= width or inverts
     into = None if setting.folder is None else f"coordinates-{digest([setting.key, whiten])}"
     root = "" if setting.folder is None else str(setting.folder.part("").resolve())
     precise = n * float(rows.layers * width) ** 2 < PRECISE
@@ -108,7 +115,8 @@ def _score_pairs(
         for t in tiles
     ]
     done = run_parts(_score_tile, work, "tile", setting, "comparing layers", weights=[len(t) for t in tiles])
-    return {r.name: _assemble(r, done, tiles, rows.layers) for r in wanted}, [t["sd"] for t in prepared]
+    lost = [LayerBasis.from_tensors(t).lost if inverts else 0 for t in prepared]
+    return {r.name: _assemble(r, done, tiles, rows.layers) for r in wanted}, [t["sd"] for t in prepared], lost
 
 
 def _deviations(rows: LayerRows) -> list[Tensor]:

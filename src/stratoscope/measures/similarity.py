@@ -36,9 +36,13 @@ def similarity(x: Any, y: Any, measure: str = "ckasim", *, seed: int = 0) -> flo
     scoring = score_layers(MemoryRows([a.to(common), b.to(common)], rounding), [request], Setting(seed=seed))
     if note := caution(request, len(a), max(a.shape[1], b.shape[1])):
         warnings.warn(note, stacklevel=2)
-    for name, constant, width in zip("xy", scoring.constant, (a.shape[1], b.shape[1]), strict=True):
+    widths = (a.shape[1], b.shape[1])
+    for name, constant, lost, width in zip("xy", scoring.constant, scoring.lost, widths, strict=True):
         if constant:
             warnings.warn(f"{constant} of {width} neurons of {name} do not vary and score 0", stacklevel=2)
+        if lost > 1:
+            could = min(width - constant, len(a) - 1)
+            warnings.warn(f"{lost} of {could} directions of {name} are rounding and left out", stacklevel=2)
     value = float(scoring.scored[request.name].values[0, 1])
     return 0.0 if np.isnan(value) else value
 

@@ -126,6 +126,15 @@ class LayerBasis:
         return len(self.variance)
 
     @property
+    def lost(self) -> int:
+        """Directions left out because they vary by no more than rounding, of those so many rows and neurons can have.
+
+        One is what LayerNorm takes. More are neurons that depend on each other, rows that repeat while they are few, or
+        signal too faint for the rows' precision (about 2e6 times weaker than the strongest in float32).
+        """
+        return min(int((self.sd > 0).sum()), self.n - 1) - self.rank if self.whitened else 0
+
+    @property
     def constant(self) -> bool:
         """Whether the layer does not vary over these rows at all."""
         return not bool(self.sd.any())

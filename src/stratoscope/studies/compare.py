@@ -92,7 +92,12 @@ def _run(plan: Plan, folder: RunFolder, progress: Progress) -> Comparison:
         matrices=tuple(matrices),
         models=plan.model_infos,
         data=plan.data,
-        warnings=(*plan.notes, *(i.note for i in intervals.values() if i.note), *_constant_notes(plan, scoring)),
+        warnings=(
+            *plan.notes,
+            *(i.note for i in intervals.values() if i.note),
+            *_constant_notes(plan, scoring),
+            *_lost_notes(plan, scoring),
+        ),
         provenance=plan.provenance,
         arrays={k: v.numpy() for s in scoring.scored.values() for k, v in s.arrays.items()},
     )
@@ -150,6 +155,19 @@ def _constant_notes(plan: Plan, scoring: Scoring) -> list[str]:
     return notes + (
         [f"{partly} neurons do not vary over these rows and score 0 in neuronsim and mixedsim"] if partly else []
     )
+
+
+def _lost_notes(plan: Plan, scoring: Scoring) -> list[str]:
+    """Which layers have fewer directions than they could; the one that LayerNorm takes is not worth a word."""
+    counted = zip(plan.layers, scoring.lost, scoring.constant, strict=True)
+    most = len(plan.rows) - 1
+    lost = [f"{k} of {min(seen.width - constant, most)} in {a}" for (a, seen), k, constant in counted if k > 1]
+    if not lost:
+        return []
+    return [
+        f"directions that vary by no more than rounding are left out of measures that invert a covariance:"
+        f" {', '.join(lost)} (neurons that depend on each other, repeated rows, or signal too faint for the dtype)"
+    ]
 
 
 def _physical_memory() -> float:

@@ -110,6 +110,7 @@ class Plan:
             "fingerprint": self.corpus.fingerprint,
             "rows_fingerprint": self.rows.fingerprint,
             **options.columns_asked_for,
+            **self.corpus.columns,
             "unit": options.unit,
             "subword": options.subword if options.unit == "word" else None,
             "sentences": len(self.corpus),
@@ -148,6 +149,9 @@ def make_plan(
         if revision is not None and locate(source).local:
             progress.note(f"revision '{revision}' is of hub models; it does nothing for the local '{source}'")
     corpus = _corpus(data, options).sample(options.limit, options.seed)
+    if corpus.columns and options.text is None and not isinstance(data, Corpus):
+        read = " and ".join(f"'{corpus.columns[role]}'" for role in ("text", "pair") if role in corpus.columns)
+        progress.note(f"the text of {corpus.name} is read from column {read}; --text chooses another")
     surveys = [survey(spec, progress=progress) for spec in specs]
     for spec, seen in zip(specs, surveys, strict=True):
         chosen_layers(seen, spec.label, options.layers)

@@ -1,0 +1,33 @@
+"""The works that measures are from, in full: once each, under the short form that `Measure.reference` gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+WORKS: Mapping[str, str] = {
+    "Wu et al. 2020": "Wu, Belinkov, Sajjad, Durrani, Dalvi, Glass (2020). Similarity Analysis of Contextual Word "
+    "Representation Models. ACL.",
+    "Phang et al. 2021": "Phang, Liu, Bowman (2021). Fine-Tuned Transformers Show Clusters of Similar Representations "
+    "Across Layers. BlackboxNLP.",
+    "Kornblith et al. 2019": "Kornblith, Norouzi, Lee, Hinton (2019). Similarity of Neural Network Representations "
+    "Revisited. ICML.",
+    "Song et al. 2012": "Song, Smola, Gretton, Bedo, Borgwardt (2012). Feature Selection via Dependence Maximization. "
+    "JMLR.",
+    "Nguyen et al. 2021": "Nguyen, Raghu, Kornblith (2021). Do Wide and Deep Networks Learn the Same Things? ICLR.",
+    "Raghu et al. 2017": "Raghu, Gilmer, Yosinski, Sohl-Dickstein (2017). SVCCA: Singular Vector Canonical Correlation "
+    "Analysis for Deep Learning Dynamics and Interpretability. NeurIPS.",
+    "Morcos et al. 2018": "Morcos, Raghu, Bengio (2018). Insights on Representational Similarity in Neural Networks "
+    "with Canonical Correlation. NeurIPS.",
+    "Bau et al. 2019": "Bau, Belinkov, Sajjad, Durrani, Dalvi, Glass (2019). Identifying and Controlling Important "
+    "Neurons in Neural Machine Translation. ICLR.",
+    "Schönemann 1966": "Schönemann (1966). A Generalized Solution of the Orthogonal Procrustes Problem. Psychometrika.",
+    "Williams et al. 2021": "Williams, Kunz, Kornblith, Linderman (2021). Generalized Shape Metrics on Neural "
+    "Representations. NeurIPS.",
+    "Kriegeskorte et al. 2008": "Kriegeskorte, Mur, Bandettini (2008). Representational Similarity Analysis: "
+    "Connecting the Branches of Systems Neuroscience. Frontiers in Systems Neuroscience.",
+}
+
+
+def works(reference: str) -> list[str]:
+    """Short forms in a reference such as "Wu et al. 2020, A.3; Raghu et al. 2017", without where in them to look."""
+    return [work.split(",")[0].strip() for work in reference.split(";")]
