@@ -42,7 +42,9 @@ class Findings:
         """Why a contender has no figures."""
         if name in self.absent:
             return f"not installed: {self.absent[name]}"
-        failed = [o["failed"] for o in self.outcomes.get(name, ()) if "failed" in o]
+        if name not in self.outcomes:
+            return "not run"
+        failed = [o["failed"] for o in self.outcomes[name] if "failed" in o]
         return f"failed: {failed[0]}" if failed else None
 
     def mid(self, name: str, figure: Callable[[Outcome], float]) -> float:

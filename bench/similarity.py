@@ -88,6 +88,8 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     absent = {} if (reason := install(folder)) is None else dict.fromkeys((p.name for p in PEERS), reason)
     everyone = contenders(words[1], cls, scale, cache, None if reason else folder)
+    for name in args.skip.split(",") if args.skip else ():
+        del everyone[name]
     if args.only:
         for name, runs in turns({name: everyone[name] for name in args.only.split(",")}, scale.rounds).items():
             costs = [{k: round(v, 2) for k, v in o.items() if isinstance(v, float)} for o in runs]
@@ -227,6 +229,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--small", action="store_true", help="tiny sizes: shows that everything runs, measures nothing")
     parser.add_argument("--out", type=Path, help="where the tables go (bench/RESULTS.md; nowhere with --small)")
     parser.add_argument("--only", help="some contenders with commas between them: prints their seconds, writes nothing")
+    parser.add_argument("--skip", help="contenders to leave out, with commas between them: peers can take long")
     parser.add_argument("--rounds", type=int, default=FULL.rounds, help="how often everyone takes a turn")
     parser.add_argument("--cache", type=Path, default=default_cache() / "bench", help="where weights and rows are kept")
     parser.add_argument("--model", type=Path, help="checkpoint folder (all-mpnet-base-v2 from the index)")
