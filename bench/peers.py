@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -51,8 +52,15 @@ def install(folder: Path) -> str | None:
 
 
 def refused(requirement: str, folder: Path) -> str:
-    """Why pip does not install a package that the issue names."""
-    return _pip([requirement], folder) or "pip installs it now: write its adapter in bench/peers.py"
+    """Why similarity-repository, which the issue names, is no peer: what pip, or the package itself when used, says."""
+    if reason := _pip([requirement], folder):
+        return f"not installed: {reason}"
+    use = [sys.executable, "-c", "import similarity; similarity.match('*')"]
+    done = subprocess.run(
+        use, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": str(folder)}
+    )
+    said = done.stderr.strip().splitlines()
+    return f"does not import: {said[-1]}" if done.returncode else "works now: write its adapter in bench/peers.py"
 
 
 def _pip(what: list[str], folder: Path) -> str | None:

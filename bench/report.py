@@ -28,7 +28,7 @@ class Findings:
     rounds: int
     pairs: Sequence[tuple[int, int]]
     absent: Mapping[str, str]
-    """Peers that could not be installed, and why."""
+    """Peers that could not be installed or used, and why."""
     outcomes: Mapping[str, Sequence[Outcome]]
     """One outcome a round, by contender."""
     reference: Mapping[str, Outcome]
@@ -41,7 +41,7 @@ class Findings:
     def reason(self, name: str) -> str | None:
         """Why a contender has no figures."""
         if name in self.absent:
-            return f"not installed: {self.absent[name]}"
+            return self.absent[name]
         if name not in self.outcomes:
             return "not run"
         failed = [o["failed"] for o in self.outcomes[name] if "failed" in o]
@@ -187,9 +187,7 @@ def _peers(f: Findings) -> list[tuple[str, ...]]:
     ]
     rows += [_peer(f, p.name, f"{p.name} ({p.note})", p.measure, scaled) for p in PEERS]
     known = {p.name for p in PEERS}
-    return rows + [
-        (name, "–", "–", f"not installed: {why}", "–", "–") for name, why in f.absent.items() if name not in known
-    ]
+    return rows + [(name, "–", "–", why, "–", "–") for name, why in f.absent.items() if name not in known]
 
 
 def _peer(f: Findings, name: str, label: str, own: str, cost: Callable[[Outcome], float]) -> tuple[str, ...]:

@@ -86,7 +86,11 @@ def main() -> None:
     words, cls, model = gather(args, scale, cache)
     folder = cache / "peers"
     folder.mkdir(parents=True, exist_ok=True)
-    absent = {} if (reason := install(folder)) is None else dict.fromkeys((p.name for p in PEERS), reason)
+    absent = (
+        {}
+        if (reason := install(folder)) is None
+        else dict.fromkeys((p.name for p in PEERS), f"not installed: {reason}")
+    )
     everyone = contenders(words[1], cls, scale, cache, None if reason else folder)
     for name in args.skip.split(",") if args.skip else ():
         del everyone[name]
