@@ -108,7 +108,7 @@ def test_an_interrupt_ends_with_a_hint_and_takes_the_workers_along(
         out, err = process.communicate(timeout=300)
     assert (process.returncode, out) == (code, "")
     last = err.splitlines()[-1]
-    assert last == "stratoscope: interrupted; run the same command again to go on where it stopped"
+    assert last == "stratoscope: interrupted; run the same command again: what was finished is kept"
     assert "Traceback" not in err
     assert not (run / "result.json").exists()
     assert finished_parts(run)

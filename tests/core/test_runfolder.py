@@ -206,6 +206,19 @@ def test_a_second_run_does_not_sweep_the_files_of_the_first(tmp_path: Path) -> N
         assert (tmp_path / ".result.json.1.tmp").exists()
 
 
+def test_a_folder_of_another_kind_of_result_is_refused(tmp_path: Path) -> None:
+    """Figures and page of the two would replace each other."""
+    (tmp_path / "result.json").write_text("{}")
+    with (
+        pytest.raises(StratoscopeError, match=r"holds a comparison \(result.json\); choose another --out"),
+        RunFolder.open(tmp_path, makes="depth.json"),
+    ):
+        pass
+    assert not (tmp_path / ".lock").exists()
+    with RunFolder.open(tmp_path, makes="result.json"), RunFolder.open(tmp_path / "below", makes="depth.json"):
+        pass
+
+
 def test_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "f").touch()
     with pytest.raises(StratoscopeError, match=r"--out .*/f is a file; give a folder"), RunFolder.open(tmp_path / "f"):

@@ -191,7 +191,9 @@ def test_the_columns_of_own_files_are_noted(tmp_path: Path) -> None:
     one = own(tmp_path, "a.jsonl", *({"review": f"t{k}", "stars": k % 2} for k in range(9)))
     other = own(tmp_path, "b.jsonl", *({"body": f"t{k}", "stars": k % 2} for k in range(9)))
     said = "read from columns: text 'review', label 'stars'"
-    assert read_task("mine", data=one, validation=one).note == f"{said}; labels inferred: 2 classes"
+    own_rows = "judged on its own training rows: the scores say nothing of other text"
+    assert read_task("mine", data=one, validation=one).note == f"{said}; {own_rows}; labels inferred: 2 classes"
+    assert own_rows not in read_task("mine", data=one, validation=other).note
     assert read_task("mine", data=one, validation=other).note.startswith(f"{said}; {said.replace('review', 'body')}; ")
 
 

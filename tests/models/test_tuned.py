@@ -43,12 +43,21 @@ def test_the_head_is_the_stored_one(names: tuple[str, ...], tmp_path: Path) -> N
         (("a", "b", "c"), task("bad", "good"), r"has 3 labels \(a, b, c\), toy needs 2 labels \(bad, good\); give a"),
         (("bad", "good"), task(), r"has 2 labels \(bad, good\), toy needs 1 label \(score\)"),
         (("good", "bad"), task("bad", "good"), "labels good, bad, toy has them in the order bad, good; order the"),
+        (
+            ("bad", "good"),
+            task("a", "b"),
+            r"has 2 labels \(bad, good\), toy has 2 labels \(a, b\): which is which cannot",
+        ),
         (("a", "b"), task("0", "1", form=CHOICE), "is a RobertaForSequenceClassification, toy needs a RobertaForMult"),
     ],
 )
 def test_another_tasks_head_is_refused(names: tuple[str, ...], data: TaskData, words: str, tmp_path: Path) -> None:
     with pytest.raises(StratoscopeError, match=words):
         load_tuned(tuned(tmp_path, *names), data)
+
+
+def test_rows_labelled_by_number_are_taken_in_the_order_of_the_head(tmp_path: Path) -> None:
+    load_tuned(tuned(tmp_path, "bad", "good"), task("0", "1"))
 
 
 def test_a_model_without_head_is_refused(tmp_path: Path) -> None:

@@ -76,7 +76,11 @@ def test_lagging_behind_is_counted_where_intervals_are_apart():
     said = of(depth, "TUNEDORIG")
     assert "lags behind TUNED: 9.7 points below it on average over layers 1-3" in said
     assert "widest gap is at layer 3 (0.700 against 0.900), and the intervals are apart at 2 of 3 layers" in said
-    assert said.endswith("does NOT hold at 1 of 3 layers here.")
+    assert said.endswith("does NOT hold at 1 of 3 layers here, less than a point apart or ahead.")
+    near = dataclasses.replace(depth, curves=(curves[0], curve(TUNEDORIG, [0.57, 0.7, 0.7])))
+    assert of(near, "TUNEDORIG").endswith(
+        "cannot be told here where the intervals overlap; more validation rows could tell."
+    )
     apart = dataclasses.replace(depth, curves=(curves[0], curve(TUNEDORIG, [0.5, 0.6, 0.7])))
     assert of(apart, "TUNEDORIG").endswith("section 4) holds here.")
     level = dataclasses.replace(depth, curves=(curves[0], curve(TUNEDORIG, [0.6, 0.8, 0.9])))
@@ -121,7 +125,7 @@ def test_scope_warnings_and_what_is_absent():
     depth = make_depth()
     assert depth_sentences(depth)[0] == (
         "tuned (12 blocks, tuned from base) on sst2: accuracy 0.912 [0.908, 0.916] on 872 validation rows; always the "
-        "commonest label 0.509, a bag of words 0.804."
+        "commonest label of the training rows 0.509, a bag of words 0.804."
     )
     assert depth_sentences(depth)[-1] == "Warning: the validation rows are few"
     assert depth_sentences(depth)[:-1] == depth_observations(depth)

@@ -116,7 +116,7 @@ def test_a_match_across_models_that_the_control_has_too_is_no_evidence():
     chance = add_other(make_study(), quartered(0.7, 0.6, 0.2), control=0.65)
     said = only(about(chance, "mean"), "no evidence of anything learnt alike")
     assert said.startswith(
-        "The upper halves of ft-1 and other are no closer (debiased CKA 0.60) than those of ft-1 and"
+        "The upper halves of ft-1 and other are not clearly closer (debiased CKA 0.60) than those of ft-1 and"
     )
     assert "the random initialisation random (0.65)" in said
     clear = add_other(make_study(), quartered(0.7, 0.6, 0.2), control=0.5)
@@ -135,7 +135,7 @@ def test_constant_layers_of_some_models_name_them():
     [
         (0.1, 0.01, "less", "holds here."),
         (1.5, 0.01, "not clearly less", "does NOT hold here."),
-        (0.1, 0.9, "less", "cannot be judged here: the difference of 0.85 is within svsim's chance level"),
+        (0.1, 0.9, "less", "cannot be judged here: the two are 0.85 apart, which is within svsim's chance level"),
     ],
 )
 def test_localization_before_and_after(top, chance, how, verdict):
@@ -171,6 +171,8 @@ def test_the_cut_in_numbers_or_why_not():
         " rows not used for the choice (at least 95% sure that the loss is within 2 points); 33.4 M parameters become"
         " 24.5 M (-27%), and it takes 0.61 of the time."
     )
+    tuned = cut_sentence(CUT | {"head": {"tuned": True, "converged": True}})
+    assert "[0.886, 0.926] after, its head tuned for the layer it reads now, on 436 rows" in tuned
     assert cut_sentence({"refused": "no depth stays within 0.01."}) == "No depth stays within 0.01."
 
 

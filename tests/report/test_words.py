@@ -183,7 +183,10 @@ def test_localization_within_chance_is_not_judged(make_findings, chance, judged)
     findings = {"localization": {"a": [-0.3, -0.2, -0.1, 0.0, 0.1]}, "localization_chance": chance}
     line = one(sentences(make_findings(findings)), "Localization of a rises")
     assert (f"{WU5} holds here." in line) == judged
-    said = "cannot be judged here: the difference of 0.40 is within svsim's chance level with so few rows (up to 0.41)."
+    said = (
+        "cannot be judged here: its lowest and its highest layer are 0.40 apart, which is within svsim's chance level"
+        " with so few rows (up to 0.41)."
+    )
     assert line.endswith(said) != judged
 
 
@@ -193,7 +196,7 @@ def test_localization_at_the_top_within_chance_is_not_judged(make_findings, chan
     findings = {"localization": series, "localization_chance": chance}
     line = one(sentences(make_findings(findings)), "In the upper half (layers 3-4)")
     assert ("section 6) holds here." in line) == judged
-    assert ("section 6) cannot be judged here: the difference of 0.30 is within" in line) != judged
+    assert ("section 6) cannot be judged here: the two are 0.30 apart, which is within" in line) != judged
 
 
 def test_controls_are_not_judged_on_localization(make_findings):

@@ -48,7 +48,7 @@ def depth(
     spec, before = loading.spec(tuned, revision), None if base is None else loading.spec(base)
     with Console() as console:
         then = partial(draw, console)
-        found = run(spec, rows.read(), base=before, out=out, options=options, progress=console, then=then)
+        found = run(spec, rows.read(console), base=before, out=out, options=options, progress=console, then=then)
     tell(out, found)
 
 
@@ -78,7 +78,7 @@ def cut(
     allowed = parse_budget(budget)
     spec = loading.spec(tuned, revision)
     with Console() as console:
-        made = run(spec, rows.read(), budget=allowed, out=out, options=options, progress=console)
+        made = run(spec, rows.read(console), budget=allowed, out=out, options=options, progress=console)
     say(f"- {cut_sentence(made.record)}")
     say(f"\nload it with plain transformers from {out}; its model card is {out}/README.md")
 
@@ -141,7 +141,7 @@ def finetuned(
     with Console() as console:
         then = partial(draw, console)
         found = study_finetuned(
-            before, after, rows.read(), out=out, options=options, across=others, progress=console, then=then
+            before, after, rows.read(console), out=out, options=options, across=others, progress=console, then=then
         )
     tell(out, found)
 

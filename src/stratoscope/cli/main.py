@@ -221,5 +221,5 @@ def run() -> None:
         sys.stderr.write(f"stratoscope: {e}\n")
         sys.exit(2)
     except (StoppedError, KeyboardInterrupt) as e:
-        sys.stderr.write("stratoscope: interrupted; run the same command again to go on where it stopped\n")
+        sys.stderr.write("stratoscope: interrupted; run the same command again: what was finished is kept\n")
         sys.exit(128 + (e.number if isinstance(e, StoppedError) else signal.SIGINT))

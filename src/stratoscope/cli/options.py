@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 if TYPE_CHECKING:
+    from stratoscope.core.progress import Progress
     from stratoscope.data.taskdata import TaskData
     from stratoscope.models.loading import ModelSpec
     from stratoscope.studies.recipes import FinetuneOptions
@@ -53,8 +54,8 @@ class TaskRows:
         None
     )
 
-    def read(self) -> TaskData:
-        """The task's rows."""
+    def read(self, progress: Progress) -> TaskData:
+        """The task's rows; how they were read is told."""
         from stratoscope.core.errors import StratoscopeError
         from stratoscope.data.tasks import read_task
 
@@ -69,6 +70,8 @@ class TaskRows:
             pair=self.pair,
             label=self.label,
         )
+        if read.note:
+            progress.note(f"{read.name}: {read.note}")
         return read.sample(train=self.train_rows, validation=self.validation_rows, seed=0)
 
     def typed(self) -> list[str]:

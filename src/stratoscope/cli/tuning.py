@@ -28,7 +28,7 @@ def finetune(
 
     spec = loading.spec(base, revision)
     with Console() as console:
-        made = run(spec, rows.read(), out=out, options=training.options(freeze), progress=console)
+        made = run(spec, rows.read(console), out=out, options=training.options(freeze), progress=console)
     _tell(made, base, rows)
 
 
@@ -48,7 +48,7 @@ def prune(
 
     spec = loading.spec(base, revision)
     with Console() as console:
-        made = run(spec, rows.read(), drop=drop, out=out, options=training.options(), progress=console)
+        made = run(spec, rows.read(console), drop=drop, out=out, options=training.options(), progress=console)
     _tell(made, str(out / "base"), rows)
 
 

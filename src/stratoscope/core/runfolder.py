@@ -21,6 +21,14 @@ from stratoscope.core.errors import StratoscopeError
 LOCK = ".lock"
 PARTS = "parts"
 FIGURES = "figures"
+RESULTS = {
+    "result.json": "a comparison",
+    "depth.json": "a model judged at every depth",
+    "study.json": "a study",
+    "perplexity.json": "perplexities",
+    "config.json": "a model",
+}
+"""What a folder is that has such a file; figures and page of two kinds would replace each other."""
 
 
 def canonical_json(value: Any) -> str:
@@ -97,9 +105,15 @@ class RunFolder:
 
     @classmethod
     @contextmanager
-    def open(cls, path: str | Path) -> Iterator[RunFolder]:
-        """Create the folder if needed and hold its lock; a second writer gets an error, not a race."""
+    def open(cls, path: str | Path, *, makes: str | None = None) -> Iterator[RunFolder]:
+        """Create the folder if needed and hold its lock; a second writer gets an error, not a race.
+
+        `makes` names the file of the result to come: a folder with a result of another kind is refused.
+        """
         folder = Path(path)
+        for file, what in RESULTS.items():
+            if makes not in (None, file) and (folder / file).is_file():
+                raise StratoscopeError(f"{folder} holds {what} ({file}); choose another --out")
         if folder.exists() and not folder.is_dir():
             raise StratoscopeError(f"--out {folder} is a file; give a folder")
         if (folder / PARTS).exists() and not (folder / LOCK).exists():

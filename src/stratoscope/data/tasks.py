@@ -206,9 +206,10 @@ def read_task(
     known = next((t for t in TASKS if t.name == name), None)
     files = [data] if validation is None else [data, validation]
     rows = [_own_rows(f, known, text=text, pair=pair, label=label) for f in files]
-    return build(
-        name, known, rows, seed=seed, note="; ".join(dict.fromkeys(_columns_read(r) for r in rows if r.columns))
-    )
+    notes = dict.fromkeys(_columns_read(r) for r in rows if r.columns)
+    if validation is not None and Path(validation).expanduser().samefile(Path(data).expanduser()):
+        notes["judged on its own training rows: the scores say nothing of other text"] = None
+    return build(name, known, rows, seed=seed, note="; ".join(notes))
 
 
 def _from_hub(task: Task, revision: str | None) -> list[TaskRows]:
@@ -216,7 +217,10 @@ def _from_hub(task: Task, revision: str | None) -> list[TaskRows]:
     try:
         tables = [hub_table(source, split=split, revision=revision or task.revision) for split in task.splits]
     except StratoscopeError as e:
-        raise StratoscopeError(f"task {task.name}: {e}; or give a folder with the files of {task.folder.name}") from e
+        said = str(e).removeprefix("--data ")
+        raise StratoscopeError(
+            f"task {task.name}: {said}; or give --task-folder with the files of {task.folder.name}"
+        ) from e
     return [table_rows(table, task.columns) for table in tables]
 
 

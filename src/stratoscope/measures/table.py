@@ -82,7 +82,7 @@ def requests(names: list[str] | tuple[str, ...], *, n: int, width: int) -> tuple
         if name == ALL:
             left_out = [r for r in chosen if not _fits(r.measure, n, width)]
             chosen = [r for r in chosen if r not in left_out]
-            notes += [_why_left_out(r.measure, n, width) for r in left_out if not r.measure.for_few_rows]
+            notes += [_why_left_out(r.measure, n, width) for r in left_out]
         wanted |= {r.name: r for r in chosen}
     measures = list(dict.fromkeys(r.measure for r in wanted.values()))
     notes += [text for m in measures if (text := _saturated(m, n, width))]
@@ -144,6 +144,10 @@ def _why_left_out(measure: Measure, n: int, width: int) -> str:
     if measure.quadratic and n > QUADRATIC_ROWS:
         return (
             f"{measure.name} left out of 'all': its cost grows with the square of {n} rows; name it to have it anyway"
+        )
+    if measure.for_few_rows:
+        return (
+            f"{measure.name} left out of 'all': it is for rows that do not outnumber neurons; name it to have it anyway"
         )
     return f"{measure.name} left out of 'all': it is 1 for any two layers with {n} rows for {width} neurons"
 

@@ -42,11 +42,19 @@ def check_head(spec: ModelSpec, task: TaskData) -> None:
             f" fine-tuned on {task.name}"
         )
     plain_have, plain_want = ([name.casefold() for name in names] for names in (have, want))
-    if plain_have != plain_want and sorted(plain_have) == sorted(plain_want):
+    by_number = [str(k) for k in range(len(want))]
+    unnamed = plain_want == by_number or plain_have in (by_number, [f"label_{k}" for k in by_number])
+    if task.regression or unnamed or plain_have == plain_want:
+        return
+    if sorted(plain_have) == sorted(plain_want):
         raise StratoscopeError(
             f"the head of '{spec.label}' has the labels {', '.join(have)}, {task.name} has them in the order"
             f" {', '.join(want)}; order the labels of one as those of the other"
         )
+    raise StratoscopeError(
+        f"the head of '{spec.label}' has {counted(have)}, {task.name} has {counted(want)}: which is which cannot be"
+        f" told; give a checkpoint fine-tuned on {task.name}, or rows labelled with the head's own names or 0, 1, ..."
+    )
 
 
 def load_tuned(

@@ -60,8 +60,8 @@ def _scope(depth: Depth) -> Iterator[str]:
     base = f", tuned from {printable(depth.base.name)}" if depth.base else ""
     yield (
         f"{printable(depth.model.name)} ({depth.model.layers - 1} blocks{base}) on {printable(str(task.get('name')))}: "
-        f"{metric} {shown(full)}{rows}; always the commonest label {_number(depth.majority)}, a bag of words "
-        f"{_number(depth.bag_of_words)}."
+        f"{metric} {shown(full)}{rows}; always the commonest label of the training rows {_number(depth.majority)}, a "
+        f"bag of words {_number(depth.bag_of_words)}."
     )
     if full.value <= depth.bag_of_words:
         yield (
@@ -147,8 +147,13 @@ def _lag(curves: dict[str, Curve]) -> Iterator[str]:
     mean, widest = float(np.mean(gaps)), int(np.argmax(gaps))
     layer, a, b = pairs[widest]
     apart = [k for k, a, b in pairs if a.low > b.high]
-    misses = len(pairs) - len(apart)
-    verdict = "holds here" if not misses else f"does NOT hold at {misses} of {len(pairs)} layers here"
+    level = [k for k, a, b in pairs if a.value - b.value < POINT]  # the others may be worse: so many rows cannot tell
+    if len(apart) == len(pairs):
+        verdict = "holds here"
+    elif level:
+        verdict = f"does NOT hold at {len(level)} of {len(pairs)} layers here, less than a point apart or ahead"
+    else:
+        verdict = "cannot be told here where the intervals overlap; more validation rows could tell"
     how = "lags behind" if mean > POINT else "is ahead of" if mean < -POINT else "is level with"
     yield (
         f"TUNEDORIG {how} TUNED: {_points(abs(mean))} {'below' if mean >= 0 else 'above'} it on average over layers "

@@ -200,9 +200,9 @@ def _across(parts: Study, comparison: Comparison, name: str) -> Iterator[str]:
     for half, (value, floor) in gaps.items():
         if value - floor <= CLEAR:
             yield (
-                f"The {half} halves of {one} and {two} are no closer (debiased CKA {value:.2f}) than those of {one} "
-                f"and the random initialisation {printable(str(parts.control))} ({floor:.2f}): no evidence of anything "
-                "learnt alike."
+                f"The {half} halves of {one} and {two} are not clearly closer (debiased CKA {value:.2f}) than those of "
+                f"{one} and the random initialisation {printable(str(parts.control))} ({floor:.2f}): no evidence of "
+                "anything learnt alike."
             )
 
 
@@ -226,9 +226,10 @@ def cut_sentence(cut: Mapping[str, Any]) -> str:
         return f"{reason[:1].upper()}{reason[1:]}."
     before, after = (Point(**cut[when]) for when in ("before", "after"))
     large, small = cut["parameters"]["before"], cut["parameters"]["after"]
+    tuned = ", its head tuned for the layer it reads now" if cut.get("head", {}).get("tuned") else ""
     return (
         f"The cut model keeps {len(cut['kept'])} of {cut['model']['blocks']} blocks: {cut['metric']} {shown(before)} "
-        f"before, {shown(after)} after, on {cut['rows']['confirm']:,} rows not used for the choice (at least "
+        f"before, {shown(after)} after{tuned}, on {cut['rows']['confirm']:,} rows not used for the choice (at least "
         f"{cut['confidence']:.0%} sure that the loss is within {cut['budget'] * 100:g} points); {large / 1e6:.1f} M "
         f"parameters become {small / 1e6:.1f} M ({small / large - 1:+.0%}), and it takes {cut['latency']['ratio']:.2f} "
         "of the time."

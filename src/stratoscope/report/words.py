@@ -29,6 +29,7 @@ CLEAR = 0.02
 """A difference of two means below this is called no clear difference."""
 DROP = 0.05
 """How far below the best layer a similarity must stay to count as dropped."""
+EXTREMES = "its lowest and its highest layer are"
 MOSTLY = 2 / 3
 """Share of layer pairs that must agree before a series is said to rise or fall with depth."""
 
@@ -224,7 +225,7 @@ def localization_words(comparison: Comparison, *, base: str | None = None) -> It
             f"Localization of {printable(name)} {way} with depth: {series.values[first]:.2f} at layer "
             f"{series.layers[first]}, {series.values[last]:.2f} at layer {series.layers[last]}; in {up:.0%} of all "
             f"pairs of layers the deeper is the more localized. 'Higher layers are more localized' (Wu et al. 2020, "
-            f"section 5.1) {_judged(up >= MOSTLY, float(np.ptp(series.values[series.known])), chance)}."
+            f"section 5.1) {_judged(up >= MOSTLY, float(np.ptp(series.values[series.known])), chance, EXTREMES)}."
         )
     for name, series in alone_series(comparison).items():
         if series.known:
@@ -244,11 +245,11 @@ def localization_words(comparison: Comparison, *, base: str | None = None) -> It
             yield (
                 f"In the upper half (layers {a.upper}) {two} is {how} localized than {one}: mean {b.high:.2f} against "
                 f"{a.high:.2f}. {given}'less localized at the top' (Wu et al. 2020, section 6) "
-                f"{_judged(a.high - b.high > CLEAR, abs(a.high - b.high), chance)}."
+                f"{_judged(a.high - b.high > CLEAR, abs(a.high - b.high), chance, 'the two are')}."
             )
 
 
-def _judged(yes: bool, difference: float, chance: float) -> str:
+def _judged(yes: bool, difference: float, chance: float, what: str) -> str:
     """A verdict on a difference of localization, or that there is none: layers of other rank differ as much by chance.
 
     Localization is neuronsim minus svsim, and with few rows svsim is the higher by chance the more components a layer
@@ -257,7 +258,7 @@ def _judged(yes: bool, difference: float, chance: float) -> str:
     if difference > chance:
         return f"{_holds(yes)} here"
     return (
-        f"cannot be judged here: the difference of {difference:.2f} is within svsim's chance level with so few rows "
+        f"cannot be judged here: {what} {difference:.2f} apart, which is within svsim's chance level with so few rows "
         f"(up to {chance:.2f})"
     )
 

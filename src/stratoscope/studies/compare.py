@@ -49,7 +49,7 @@ def compare(
     plan = make_plan(models, data, options, progress)
     with ExitStack() as stack:
         out = out or stack.enter_context(tempfile.TemporaryDirectory(prefix="stratoscope-"))
-        folder = stack.enter_context(RunFolder.open(out))
+        folder = stack.enter_context(RunFolder.open(out, makes=RESULT))
         comparison = _finished(folder, plan.request, overwrite=options.overwrite, progress=progress)
         if comparison is None:
             comparison = _run(plan, folder, progress)

@@ -60,7 +60,7 @@ def depth(
         for k, (spec, seen) in enumerate(zip(specs, surveys, strict=True))
     ]
     request = _request(encoders, task, options)
-    with RunFolder.open(out) as folder:
+    with RunFolder.open(out, makes=DEPTH) as folder:
         finished = _finished(folder, request, overwrite=options.overwrite)
         if finished is not None:
             progress.note(f"{folder.path} already holds this result; nothing to do")

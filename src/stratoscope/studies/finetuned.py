@@ -10,7 +10,7 @@ from typing import Any
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.runfolder import RunFolder
-from stratoscope.core.study import LOCALIZATION, Study
+from stratoscope.core.study import LOCALIZATION, STUDY, Study
 from stratoscope.data.taskdata import TaskData
 from stratoscope.models.checkpoints import locate
 from stratoscope.models.loading import ModelSpec
@@ -93,7 +93,7 @@ def study_finetuned(
         workers=options.workers,
         overwrite=options.overwrite,
     )
-    with RunFolder.open(out) as folder:
+    with RunFolder.open(out, makes=STUDY) as folder:
         comparisons = {
             unit: compare(
                 specs, data=corpus, out=folder.path / unit, options=replace(how, unit=unit), progress=progress

@@ -47,6 +47,6 @@ def perplexity_by_depth(
             "points": [asdict(p) for p in points],
             "versions": versions(),
         }
-        with RunFolder.open(out) as folder:
+        with RunFolder.open(out, makes=PERPLEXITY) as folder:
             write_text(folder.path / PERPLEXITY, canonical_json(record | {"sha256": digest(record, length=64)}) + "\n")
     return points
