@@ -192,11 +192,10 @@ def _side(layers: int, width: int, setting: Setting) -> int:
 
 
 def _tiles(layers: int, side: int) -> list[tuple[Pairing, ...]]:
-    """The upper triangle of all pairs, cut into squares, and into rows at its edge: small ones, to end together on."""
+    """The upper triangle of all pairs, cut into squares."""
     groups = [range(start, min(start + side, layers)) for start in range(0, layers, side)]
-    squares = [(a, b) for k, a in enumerate(groups) for b in groups[k + 1 :]]
-    rows = [tuple((i, j) for j in range(i, a[-1] + 1)) for a in groups for i in a]
-    return [tuple((i, j) for i in a for j in b) for a, b in squares] + rows
+    squares = [(a, b) for k, a in enumerate(groups) for b in groups[k:]]
+    return [tuple((i, j) for i in a for j in b if i <= j) for a, b in squares]
 
 
 def _assemble(request: Request, done: Sequence[Tensors], tiles: Sequence[tuple[Pairing, ...]], layers: int) -> Scored:
