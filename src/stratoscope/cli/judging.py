@@ -17,7 +17,7 @@ from stratoscope.cli.options import (
     Overwrite,
     Revision,
     Seed,
-    TaskRows,
+    TaskOptions,
     Tuned,
     shares_options,
 )
@@ -27,7 +27,7 @@ from stratoscope.cli.options import (
 def depth(
     tuned: Tuned,
     out: Out,
-    rows: TaskRows,
+    rows: TaskOptions,
     loading: Loading,
     base: Annotated[
         str | None, typer.Option("--base", help="The model before tuning: heads are tuned on its layers too.")
@@ -57,7 +57,7 @@ def cut(
     tuned: Tuned,
     out: Annotated[Path, typer.Option("--out", help="Folder of the smaller checkpoint.")],
     budget: Annotated[str, typer.Option(help="Loss that is allowed, in the metric's units: 0.01 is one point.")],
-    rows: TaskRows,
+    rows: TaskOptions,
     loading: Loading,
     blocks: Annotated[str, typer.Option(help="top: truncate; any: skip any span of blocks.")] = "top",
     head: Annotated[bool, typer.Option("--head", help="Tune the head further for the layer it will read.")] = False,
@@ -97,7 +97,7 @@ def finetuned(
     base: Base,
     tuned: Annotated[list[str], typer.Argument(help="Checkpoints tuned from it, one or more.", metavar="TUNED...")],
     out: Out,
-    rows: TaskRows,
+    rows: TaskOptions,
     loading: Loading,
     across: Annotated[
         list[str],

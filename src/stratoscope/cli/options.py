@@ -28,7 +28,7 @@ Revision = Annotated[str | None, typer.Option("--revision", help="Revision of th
 
 
 @dataclass(frozen=True)
-class TaskRows:
+class TaskOptions:
     """Which rows of which task."""
 
     task: Annotated[

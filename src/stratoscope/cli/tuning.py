@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from stratoscope.cli.options import Base, Loading, Out, Revision, TaskRows, Training, shares_options
+from stratoscope.cli.options import Base, Loading, Out, Revision, TaskOptions, Training, shares_options
 
 
 @shares_options
 def finetune(
     base: Base,
     out: Out,
-    rows: TaskRows,
+    rows: TaskOptions,
     training: Training,
     loading: Loading,
     freeze: Annotated[
@@ -37,7 +37,7 @@ def prune(
     base: Base,
     out: Out,
     drop: Annotated[str, typer.Option(help="Blocks to drop before fine-tuning: top:k or bottom:k.")],
-    rows: TaskRows,
+    rows: TaskOptions,
     training: Training,
     loading: Loading,
     revision: Revision = None,
@@ -60,7 +60,7 @@ def tasks() -> None:
     table(("task", "metric", "what it is", "reference"), [(t.name, t.metric, t.summary, t.reference) for t in TASKS])
 
 
-def _tell(made: Any, base: str, rows: TaskRows) -> None:
+def _tell(made: Any, base: str, rows: TaskOptions) -> None:
     """What came out, and the next command with the same rows."""
     from stratoscope.cli.show import say
 
