@@ -14,6 +14,9 @@ from stratoscope.statistics.layer import LayerBasis, fit_basis
 from stratoscope.statistics.rows import MemoryRows
 
 
+NORMS = torch.zeros(2, 2, dtype=torch.float64)
+
+
 def with_correlations(rho: list[float], *, n: int = 400) -> tuple[Pair, np.ndarray]:
     """Whitened layers of known canonical correlations, rotated so that no axis shows them."""
     rng = np.random.default_rng(0)
@@ -28,7 +31,14 @@ def with_correlations(rho: list[float], *, n: int = 400) -> tuple[Pair, np.ndarr
         rows = MemoryRows([torch.from_numpy(m @ turn * np.linspace(1, 1.2, d))])
         bases.append(fit_basis(rows, 0, whiten=True))
         coordinates.append(bases[-1].transform(rows.chunk(0, 0)))
-    return Pair(*bases, coordinates[0].T @ coordinates[1] / n, 0.0), np.array(rho)
+    return Pair(*bases, coordinates[0].T @ coordinates[1] / n, NORMS), np.array(rho)
+
+
+def vectors(pair: Pair) -> tuple[torch.Tensor, torch.Tensor]:
+    """Canonical vectors of both layers, had back from how their variates correlate with neurons."""
+    _, x, y = pair.canonical
+    u, v = ((of.double() @ torch.linalg.pinv(b.unit.double())).T for of, b in ((x, pair.x), (y, pair.y)))
+    return u, v
 
 
 @pytest.mark.parametrize(
@@ -37,11 +47,11 @@ def with_correlations(rho: list[float], *, n: int = 400) -> tuple[Pair, np.ndarr
 def test_canonical_correlations_and_vectors(rho: list[float]) -> None:
     """Also where correlations are too small for the right vectors to be had from the left ones."""
     pair, want = with_correlations(rho)
-    u, got, v = pair.canonical
-    np.testing.assert_allclose(got, want, atol=1e-8)
+    u, v = vectors(pair)
+    np.testing.assert_allclose(pair.canonical[0], want, atol=1e-8)
     np.testing.assert_allclose(pair.correlations, np.clip(want, 0, 1), atol=1e-8)
-    for vectors in (u, v):
-        np.testing.assert_allclose(vectors.T @ vectors, np.eye(3), atol=2e-5)
+    for own in (u, v):
+        np.testing.assert_allclose(own.T @ own, np.eye(3), atol=2e-5)
     np.testing.assert_allclose(u.T @ pair.product @ v, np.diag(want), atol=1e-8)
 
 
@@ -49,19 +59,19 @@ def test_canonical_correlations_and_vectors(rho: list[float]) -> None:
 def test_coordinates_in_float32_lose_nothing_that_shows(rho: list[float]) -> None:
     """Eigenvalues and right vectors are then taken in float32, unless a correlation is too faint for its square."""
     pair, want = with_correlations(rho)
-    coarse = Pair(*(replace(b, unit=b.unit.float()) for b in (pair.x, pair.y) if b.unit is not None), pair.product, 0.0)
+    coarse = Pair(*(replace(b, unit=b.unit.float()) for b in (pair.x, pair.y) if b.unit is not None), pair.product, NORMS)
     assert coarse.working.dtype == torch.float32
     np.testing.assert_allclose(coarse.full_correlations, want, atol=1e-6)
     assert coarse.full_correlations.dtype == torch.float64
-    u, got, v = coarse.canonical
-    np.testing.assert_allclose(got, want, atol=2e-7)
-    np.testing.assert_allclose(u.double().T @ pair.product @ v.double(), np.diag(want), atol=1e-6)
+    u, v = vectors(coarse)
+    np.testing.assert_allclose(coarse.canonical[0], want, atol=2e-7)
+    np.testing.assert_allclose(u.T @ pair.product @ v, np.diag(want), atol=1e-6)
 
 
 def narrow(product: torch.Tensor, variance: torch.Tensor) -> Pair:
     """Two layers with float32 coordinates of these variances, largest first, and these cross-products."""
-    basis = LayerBasis(100, variance, variance.sqrt(), 1.0, 1.0, variance, unit=torch.eye(len(variance)))
-    return Pair(basis, basis, product, 0.0)
+    basis = LayerBasis(100, variance, variance.sqrt(), 1.0, variance, unit=torch.eye(len(variance)))
+    return Pair(basis, basis, product, NORMS)
 
 
 def turned(values: np.ndarray, seed: int = 0) -> torch.Tensor:
@@ -77,15 +87,17 @@ def test_vectors_of_nearly_equal_correlations_are_told_apart() -> None:
     product = turned(np.sqrt(squares))
     want, _, _ = torch.linalg.svd(product)
     mixed = pair_module._vectors(product.float())[0].double()
-    u, rho, v = narrow(product, torch.ones(80, dtype=torch.float64)).canonical
-    assert u.dtype == torch.float32
+    pair = narrow(product, torch.ones(80, dtype=torch.float64))
+    rho, variates, _ = pair.canonical
+    assert variates.dtype == torch.float32
+    u, v = vectors(pair)
 
-    def astray(vectors: torch.Tensor) -> float:
-        return float((1 - (vectors.double() * want).sum(0).abs()).max())
+    def astray(found: torch.Tensor) -> float:
+        return float((1 - (found * want).sum(0).abs()).max())
 
     assert astray(mixed) > 1e-3 > 1e-6 > astray(u)
     np.testing.assert_allclose(rho, np.sqrt(squares), atol=2e-7)
-    np.testing.assert_allclose(product.T @ u.double(), v.double() * rho, atol=1e-6)
+    np.testing.assert_allclose(product.T @ u, v * rho, atol=1e-6)
 
 
 @pytest.mark.parametrize("faintest", [0.1, 1e-4, 0.0], ids=["strong", "faint", "of low rank"])
@@ -100,10 +112,13 @@ def test_the_nuclear_norm_of_layers_of_many_sizes(faintest: float) -> None:
 
 
 def test_a_layer_with_itself_needs_no_decomposition() -> None:
-    own = Pair.itself(with_correlations([0.9, 0.5, 0.1])[0].x)
-    u, rho, v = own.canonical
-    assert torch.equal(u, torch.eye(3, dtype=torch.float64))
-    assert torch.equal(v, u)
+    own = Pair.itself(with_correlations([0.9, 0.5, 0.1])[0].x, NORMS)
+    rho, x, y = own.canonical
+    assert torch.equal(x, own.x_unit[:3])
+    assert torch.equal(y, x)
+    plain = Pair(own.x, own.x, own.product, NORMS)
+    for view in ("x_on_y", "y_on_x", "correlation"):
+        np.testing.assert_allclose(getattr(own, view)[:3, :3], getattr(plain, view)[:3, :3], atol=1e-12)
     for found in (rho, own.correlations, own.full_correlations):
         assert found.tolist() == [1.0, 1.0, 1.0]
     np.testing.assert_allclose(singular_values(own.scaled), own.x.variance, rtol=1e-15)
@@ -118,6 +133,6 @@ def test_singular_values_are_an_svds(shape: tuple[int, int]) -> None:
 
 def test_a_basis_that_is_not_whitened_has_no_way_back() -> None:
     basis = fit_basis(MemoryRows([torch.randn(20, 3)]), 0, whiten=False)
-    pair = Pair(basis, basis, torch.eye(3, dtype=torch.float64), 0.0)
+    pair = Pair(basis, basis, torch.eye(3, dtype=torch.float64), NORMS)
     with pytest.raises(ValueError, match="this view needs a whitened basis"):
         _ = pair.x_on_y

@@ -15,8 +15,9 @@ def _ckasim(pair: Pair, top: float) -> Scores:
 
 def _debiased(pair: Pair, top: float) -> Scores:
     """CKA from the unbiased HSIC of Song et al. 2012 (eq. 5), streamed; may be below 0, is about 0 for noise."""
-    own = _unbiased_self(pair.x) * _unbiased_self(pair.y)
-    hsic = unbiased_hsic(pair.overlap, pair.norms, pair.x.scale, pair.y.scale, pair.x.n)
+    (xx, xy), (_, yy) = pair.norms.tolist()
+    own = _unbiased_self(pair.x, xx) * _unbiased_self(pair.y, yy)
+    hsic = unbiased_hsic(pair.overlap, xy, pair.x.scale, pair.y.scale, pair.x.n)
     return Scores.symmetric(hsic / own**0.5 if own > 0 else 0.0)
 
 
@@ -30,8 +31,8 @@ def unbiased_hsic(product: float, norms: float, x_scale: float, y_scale: float, 
     return (product * n**2 - norms + traces / ((n - 1) * (n - 2)) - 2 * norms / (n - 2)) / n**2
 
 
-def _unbiased_self(basis: LayerBasis) -> float:
-    return unbiased_hsic(basis.spread**2, basis.norms, basis.scale, basis.scale, basis.n)
+def _unbiased_self(basis: LayerBasis, norms: float) -> float:
+    return unbiased_hsic(basis.spread**2, norms, basis.scale, basis.scale, basis.n)
 
 
 def _procrustes(pair: Pair, top: float) -> Scores:

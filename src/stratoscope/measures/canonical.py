@@ -16,16 +16,12 @@ def _svsim(pair: Pair, top: float) -> Scores:
 
 def _pwsim(pair: Pair, top: float) -> Scores:
     """Σ α ρ / Σ α with α = Σ_neurons |Hxᵀ X|, Hx = X' u (Morcos et al. 2018; Wu et al. 2020, A.3)."""
-    u, _, v = pair.canonical
-    rho = pair.correlations
-    return Scores(
-        _weighted(u, pair.x_unit[: len(u)], pair.x.sd, rho, top),
-        _weighted(v, pair.y_unit[: len(v)], pair.y.sd, rho, top),
-    )
+    _, x, y = pair.canonical
+    return Scores(_weighted(x, pair.x.sd, pair.correlations, top), _weighted(y, pair.y.sd, pair.correlations, top))
 
 
-def _weighted(vectors: Tensor, unit: Tensor, sd: Tensor, rho: Tensor, top: float) -> float:
-    weight = (vectors.to(unit.dtype).T @ unit).abs().double() @ sd
+def _weighted(variates: Tensor, sd: Tensor, rho: Tensor, top: float) -> float:
+    weight = (variates.abs() @ (sd / sd.max()).to(variates.dtype)).double()
     k = len(best(rho, top))  # ρ is sorted: the best fraction comes first
     return float((weight[:k] @ rho[:k]) / weight[:k].sum())
 

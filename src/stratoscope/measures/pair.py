@@ -22,8 +22,12 @@ TINY = 1e-6
 """Below this canonical correlation, right vectors recovered from left ones are inexact: take a full SVD."""
 FAINT = 1e-3
 """Above this canonical correlation its square is well above float32's rounding."""
+WEAK = 0.05
+"""Below this canonical correlation, what float32 rounds of its square shows in its variates."""
 NEAR = 1e-4
 """Squared correlations this near to each other have vectors that float32 mixes; they are told apart in float64."""
+BLOCK = 32
+"""Columns that LAPACK reduces at once; workspace is so many columns."""
 NOISE = 7e-7
 """How far a score may be moved by taking eigenvalues in float32."""
 
@@ -36,13 +40,15 @@ class Pair:
     y: LayerBasis
     product: Tensor
     """Float64: correlations of the coordinates of x (rows) with those of y (columns)."""
-    norms: float
-    """Sum over rows of ‖x - mean‖² ‖y - mean‖²."""
+    norms: Tensor
+    """Sums over rows of products of ‖x - mean‖² and ‖y - mean‖² (2 × 2), for debiased CKA."""
 
     @classmethod
-    def itself(cls, x: LayerBasis) -> Pair:
+    def itself(cls, x: LayerBasis, norms: Tensor) -> Pair:
         """A whitened layer and itself: its coordinates are uncorrelated by construction."""
-        return cls(x, x, torch.eye(x.rank, dtype=torch.float64), x.norms)
+        pair = cls(x, x, torch.eye(x.rank, dtype=torch.float64), norms)
+        pair.__dict__.update(x_on_y=pair.x_unit.T, y_on_x=pair.y_unit)  # known without a product
+        return pair
 
     @cached_property
     def working(self) -> Tensor:
@@ -61,14 +67,18 @@ class Pair:
 
     @cached_property
     def scaled(self) -> Tensor:
-        """Cross-covariance up to rotations of either layer: all that CKA and Procrustes see."""
+        """Cross-covariance up to rotations of either layer."""
         return (self.product * self.x.variance.sqrt()[:, None]).mul_(self.y.variance.sqrt())
+
+    @cached_property
+    def shares(self) -> Tensor:
+        """Share of each coordinate's variance that one coordinate of the other layer explains (rx × ry)."""
+        return self.product.square()
 
     @cached_property
     def overlap(self) -> float:
         """‖XᵀY‖²_F / n² of the centred layers."""
-        flat = self.scaled.flatten()
-        return float(flat @ flat)
+        return float(self.x.variance @ (self.shares @ self.y.variance))
 
     @cached_property
     def x_on_y(self) -> Tensor:
@@ -96,28 +106,44 @@ class Pair:
 
     @cached_property
     def canonical(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Left vectors, correlations and right vectors of the truncated layers (SVCCA), largest first."""
+        """Canonical correlations of the truncated layers (SVCCA), largest first, and what their variates are like.
+
+        That is the correlation of each layer's variates (rows) with its own neurons: of x, of y.
+        """
         m = self._truncated
+        x, y = self.x_unit[: m.shape[0]], self.y_unit[: m.shape[1]]
         if _diagonal(m) is not None:
-            return torch.eye(len(m), dtype=m.dtype), m.diagonal(), torch.eye(m.shape[1], dtype=m.dtype)
+            return m.diagonal(), x, y
         wide = m.shape[0] <= m.shape[1]
-        a = m if wide else m.T
+        a, near, far = (m, x, y) if wide else (m.T, y, x)
         rho = torch.empty(0)
-        if self.working.dtype != m.dtype:
+        if near.dtype != m.dtype:
             narrow = self.working[: m.shape[0], : m.shape[1]]
-            u, rho, v = _vectors(narrow if wide else narrow.T)
-            _separate_(u, rho, v, a)
+            u, rho = _vectors(narrow if wide else narrow.T)
+            _separate_(u, rho, a)
+            seen = self._far_seen_by_near(wide)
         if not len(rho) or rho[-1] < FAINT:
-            u, rho, v = _vectors(a)
-        if not len(rho) or rho[-1] < TINY:
-            u, s, vh = torch.linalg.svd(m, full_matrices=False)
-            return u, s, vh.T
-        return (u, rho, v) if wide else (v, rho, u)
+            u, rho = _vectors(a)
+            near, far = near.double(), far.double()
+            seen = a @ far
+        if rho[-1] < TINY:
+            u, rho, vh = torch.linalg.svd(a, full_matrices=False)
+            found = u.T @ near, vh @ far
+        else:
+            found = u.T @ near, (u.T @ seen).div_(rho[:, None])
+        return (rho, *(found if wide else found[::-1]))
+
+    def _far_seen_by_near(self, wide: bool) -> Tensor:
+        """Neurons of the layer with more components, through the truncated product: what is cut off is taken away."""
+        kx, ky = self._truncated.shape
+        if wide:
+            return self.y_on_x[:kx] - self.working[:kx, ky:] @ self.y_unit[ky:]
+        return self.x_on_y.T[:ky] - self.working[kx:, :ky].T @ self.x_unit[kx:]
 
     @cached_property
     def correlations(self) -> Tensor:
         """Canonical correlations of the truncated layers, in [0, 1], largest first."""
-        return self.canonical[1].clamp(0, 1) if "canonical" in self.__dict__ else self._correlations(self._truncated)
+        return self.canonical[0].clamp(0, 1) if "canonical" in self.__dict__ else self._correlations(self._truncated)
 
     @cached_property
     def nuclear(self) -> float:
@@ -152,25 +178,31 @@ def _spectrum(m: Tensor) -> tuple[Tensor, Tensor]:
     """Squared norms of the rows of m (or of the columns, if fewer) and its singular values, float64, largest first."""
     upper = upper_gram((m if m.shape[0] <= m.shape[1] else m.T).flip(0))
     own = np.sort(upper.diagonal().astype(np.float64))[::-1].copy()
-    values = scipy.linalg.eigh(
-        upper, lower=False, overwrite_a=True, eigvals_only=True, driver="evd", check_finite=False
-    )
+    if len(upper) < 2:
+        return torch.from_numpy(own), torch.from_numpy(np.sqrt(own))
+    # What scipy's eigh would call, without its search for a NaN in every value.
+    reduce, values_of = scipy.linalg.get_lapack_funcs(("sytrd", "sterf"), (upper,))
+    _, diagonal, beside, _, _ = reduce(upper, lower=0, lwork=BLOCK * len(upper), overwrite_a=1)
+    values, failed = values_of(diagonal, beside)
+    if failed:
+        raise np.linalg.LinAlgError("the eigenvalues of a cross-covariance did not converge")
     return torch.from_numpy(own), torch.from_numpy(np.sqrt(np.clip(values[::-1], 0, None).astype(np.float64)))
 
 
-def _vectors(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Left vectors, singular values (float64) and right vectors of a wide matrix from the eigenvectors of a aᵀ."""
-    left = scipy.linalg.eigh(upper_gram(a), lower=False, overwrite_a=True, driver="evd", check_finite=False)[1]
-    u = torch.from_numpy(left[:, ::-1].copy())
-    v = a.T @ u
-    size = v.square().sum(0, dtype=torch.float64)  # the error of a vector enters squared
-    return u, (size / u.square().sum(0, dtype=torch.float64)).sqrt(), v.div_(size.sqrt())
+def _vectors(a: Tensor) -> tuple[Tensor, Tensor]:
+    """Left vectors and singular values (float64), largest first, of a wide matrix from the eigenvectors of a aᵀ."""
+    values, left = scipy.linalg.eigh(upper_gram(a), lower=False, overwrite_a=True, driver="evd", check_finite=False)
+    rho = np.sqrt(np.clip(values[::-1], 0, None).astype(np.float64))
+    return torch.from_numpy(left[:, ::-1].copy()), torch.from_numpy(rho)
 
 
-def _separate_(u: Tensor, rho: Tensor, v: Tensor, exact: Tensor) -> None:
-    """Turn neighbouring vectors whose values float32 cannot tell apart, in their own plane, to where they belong."""
+def _separate_(u: Tensor, rho: Tensor, exact: Tensor) -> None:
+    """Mend in float64 what float32 cannot tell: faint values, and neighbouring vectors of values near to each other.
+
+    Neighbours are turned, in their own plane, to where they belong.
+    """
     near = (rho.square().diff().abs() < NEAR).nonzero().flatten()
-    members = torch.unique(torch.cat([near, near + 1]))
+    members = torch.unique(torch.cat([near, near + 1, (rho < WEAK).nonzero().flatten()]))
     left = u[:, members].double()
     right = exact.T @ left  # turned along with the left ones
     for first in (near[near % 2 == 0], near[near % 2 == 1]):
@@ -186,15 +218,16 @@ def _separate_(u: Tensor, rho: Tensor, v: Tensor, exact: Tensor) -> None:
         cos, sin = angle.cos(), angle.sin()
         left[:, both] = torch.stack([cos * p + sin * q, cos * q - sin * p], 1)
         right[:, both] = torch.stack([cos * s + sin * t, cos * t - sin * s], 1)
-    rho[members] = right.norm(dim=0)
+    rho[members] = right.norm(dim=0) / left.norm(dim=0)
     u[:, members] = left.to(u.dtype)
-    v[:, members] = (right / rho[members]).to(v.dtype)
 
 
 def _diagonal(m: Tensor) -> Tensor | None:
     """Singular values of a matrix that is zero off its diagonal, as of a whitened layer with itself."""
     d = m.diagonal()
-    return d.abs().sort(descending=True).values if m.count_nonzero() == d.count_nonzero() else None
+    if m[:1, 1:].any() or m.count_nonzero() != d.count_nonzero():  # the first row tells most matrices
+        return None
+    return d.abs().sort(descending=True).values
 
 
 def _unit(basis: LayerBasis) -> Tensor:

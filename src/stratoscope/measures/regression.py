@@ -22,10 +22,9 @@ def _mixedsim(pair: Pair, top: float) -> Scores:
 
 def _linreg(pair: Pair, top: float) -> Scores:
     """R² = ‖Qxᵀ Y‖²_F / ‖Y‖²_F, regressing all of y on x (Kornblith et al. 2019, eq. 7)."""
-    share = pair.product.square()
     return Scores(
-        float((share.sum(0) @ pair.y.variance) / pair.y.variance.sum()),
-        float((share.sum(1) @ pair.x.variance) / pair.x.variance.sum()),
+        float((pair.shares.sum(0) @ pair.y.variance) / pair.y.variance.sum()),
+        float((pair.shares.sum(1) @ pair.x.variance) / pair.x.variance.sum()),
     )
 
 

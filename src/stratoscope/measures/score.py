@@ -22,7 +22,7 @@ from stratoscope.engine.local import Engine, InProcess
 from stratoscope.measures.measure import Item, Sums
 from stratoscope.measures.pair import Pair
 from stratoscope.measures.table import Request, parse
-from stratoscope.statistics.cross import Pairing, cross_moments
+from stratoscope.statistics.cross import Pairing, cross_moments, norm_products
 from stratoscope.statistics.layer import LayerBasis, deviations, fit_basis, layer_moments
 from stratoscope.statistics.products import padded
 from stratoscope.statistics.rows import LayerRows, MemoryRows, StoredRows, count
@@ -103,15 +103,21 @@ def _score_pairs(
         {"rows": rows, "layer": k, "whiten": whiten, "precise": precise, "root": root, "into": into} for k in layers
     ]
     prepared = run_parts(_prepare, items, "basis", setting, "preparing layers", beside=_coordinate_files)
-    coordinates = _coordinates(prepared, items)
+    coordinates, norms = _kept("rows", prepared, items), norm_products(_kept("norms", prepared, items))
     names = sorted((r.name for r in wanted), key=lambda name: not name.startswith("pwsim"))  # svsim reads pwsim's ρ
     if setting.folder is None:
-        bases: list[Tensors | str] = [{k: v for k, v in t.items() if not k.startswith("rows.")} for t in prepared]
+        bases: list[Tensors | str] = [{k: v for k, v in t.items() if "." not in k} for t in prepared]
     else:  # workers read them: passing them on costs the parent more
         bases = [str(setting.folder.part(_part("basis", item, setting))) for item in items]
     tiles = sorted(_tiles(rows.layers, _side(rows.layers, width, setting)), key=len, reverse=True)  # small ones last
     work = [
-        {"rows": coordinates, "bases": {k: bases[k] for p in t for k in p}, "pairs": t, "measures": names}
+        {
+            "rows": coordinates,
+            "norms": norms,
+            "bases": {k: bases[k] for p in t for k in p},
+            "pairs": t,
+            "measures": names,
+        }
         for t in tiles
     ]
     done = run_parts(_score_tile, work, "tile", setting, "comparing layers", weights=[len(t) for t in tiles])
@@ -125,36 +131,38 @@ def _deviations(rows: LayerRows) -> list[Tensor]:
 
 
 def _prepare(item: Item) -> Tensors:
-    """Fit one layer's basis and express its rows in it, in files beside the basis or in memory."""
+    """Fit one layer's basis and keep its rows' coordinates and squared norms, in files beside the basis or in memory."""
     rows, layer = item["rows"], item["layer"]
     dtype = torch.float64 if item["precise"] else None
     basis = fit_basis(rows, layer, whiten=item["whiten"], dtype=dtype)
     out = basis.to_tensors()
     files = _coordinate_files(item)
     for k in range(len(rows.sizes)):
-        w = padded(basis.transform(rows.chunk(layer, k), dtype), 1)
+        w = basis.transform(rows.chunk(layer, k), dtype)
+        kept = {"rows": padded(w, 1), "norms": basis.squared_norms(w)}
         if files:
             path = Path(item["root"], files[k])
             path.parent.mkdir(parents=True, exist_ok=True)
             with disk_errors(path):
-                save_file({"rows": w}, path)
+                save_file(kept, path)
         else:
-            out[f"rows.{k:05d}"] = w
+            out |= {f"{name}.{k:05d}": t for name, t in kept.items()}
     return out
 
 
 def _coordinate_files(item: Item) -> list[str]:
-    """Parts that hold a layer's coordinates, chunk by chunk; none when they stay in memory."""
+    """Parts that hold a layer's coordinates and norms, chunk by chunk; none when they stay in memory."""
     if item["into"] is None:
         return []
     return [f"{item['into']}/{item['layer']:04d}-{k:05d}.safetensors" for k in range(len(item["rows"].sizes))]
 
 
-def _coordinates(prepared: Sequence[Tensors], items: Sequence[Item]) -> LayerRows:
+def _kept(what: str, prepared: Sequence[Tensors], items: Sequence[Item]) -> LayerRows:
+    """Coordinates (`rows`) or squared `norms` of all layers' rows, as `_prepare` kept them."""
     rows: LayerRows = items[0]["rows"]
     if items[0]["into"] is None:
-        return MemoryRows([torch.cat([t[f"rows.{k:05d}"] for k in range(len(rows.sizes))]) for t in prepared])
-    files = tuple(tuple((str(Path(i["root"], name)), "rows") for name in _coordinate_files(i)) for i in items)
+        return MemoryRows([torch.cat([t[f"{what}.{k:05d}"] for k in range(len(rows.sizes))]) for t in prepared])
+    files = tuple(tuple((str(Path(i["root"], name)), what) for name in _coordinate_files(i)) for i in items)
     return StoredRows(tuple(rows.sizes), files, tuple(rows.eps(k) for k in range(rows.layers)))
 
 
@@ -170,10 +178,11 @@ def _score_tile(item: Item) -> Tensors:
     for position, (i, j) in enumerate(item["pairs"]):
         if (i, j) not in live:
             continue
+        norms = item["norms"][[i, j]][:, [i, j]]
         if (i, j) in itself:
-            pair = Pair.itself(bases[i])
+            pair = Pair.itself(bases[i], norms)
         else:
-            pair = Pair(bases[i], bases[j], moments.products.pop((i, j)).div_(moments.count), moments.norms[i, j])
+            pair = Pair(bases[i], bases[j], moments.products.pop((i, j)).div_(moments.count), norms)
         for request in wanted:
             assert request.measure.compare is not None
             result = request.measure.compare(pair, request.top)
@@ -286,5 +295,5 @@ def _part(name: str, item: Item, setting: Setting) -> str:
 
 
 def _content(item: Item) -> Item:
-    """What tells one item from another; rows and bases are told apart by the key."""
-    return {k: v for k, v in item.items() if k not in ("rows", "bases", "sentence", "root")}
+    """What tells one item from another; rows and what is made of them are told apart by the key."""
+    return {k: v for k, v in item.items() if k not in ("rows", "norms", "bases", "sentence", "root")}

@@ -22,12 +22,9 @@ class CrossMoments:
     count: int = 0
     products: dict[Pairing, Tensor] = field(default_factory=dict)
     """Sum over rows of the outer product of the two layers' coordinates, float64."""
-    norms: dict[Pairing, float] = field(default_factory=dict)
-    """Sum over rows of the product of the two layers' squared distances from their means (debiased CKA)."""
 
     def update(self, rows: Mapping[int, Tensor], bases: Mapping[int, LayerBasis]) -> None:
         """Add one chunk of each layer's coordinates, `padded` or as they are."""
-        squared = {k: bases[k].squared_norms(w[:, : bases[k].rank]) for k, w in rows.items()}
         widest = max(w.shape[1] for w in rows.values())
         space = next(iter(rows.values())).new_empty(widest * widest)  # one product's, used again: new pages are slow
         for i, j in self.pairs:
@@ -38,7 +35,6 @@ class CrossMoments:
                 self.products[i, j] += product
             else:
                 self.products[i, j] = product.to(torch.float64, copy=True)
-            self.norms[i, j] = self.norms.get((i, j), 0.0) + float(squared[i] @ squared[j])
         self.count += len(next(iter(rows.values())))
 
     def __add__(self, other: CrossMoments) -> CrossMoments:
@@ -48,7 +44,6 @@ class CrossMoments:
             self.pairs,
             self.count + other.count,
             {p: self.products[p] + other.products[p] for p in self.pairs},
-            {p: self.norms[p] + other.norms[p] for p in self.pairs},
         )
 
 
@@ -59,3 +54,12 @@ def cross_moments(coordinates: LayerRows, bases: Mapping[int, LayerBasis], pairs
     for k in range(len(coordinates.sizes) if pairs else 0):
         moments.update({layer: coordinates.chunk(layer, k) for layer in layers}, bases)
     return moments
+
+
+def norm_products(squared: LayerRows) -> Tensor:
+    """Sum over rows of ‖x - mean‖² ‖y - mean‖² for all layers x and y, from the squared norms of their rows."""
+    total = torch.zeros(squared.layers, squared.layers, dtype=torch.float64)
+    for k in range(len(squared.sizes)):
+        s = torch.stack([squared.chunk(layer, k) for layer in range(squared.layers)])
+        total += s @ s.T
+    return total

@@ -100,8 +100,6 @@ class LayerBasis:
     """Standard deviation of each neuron (biased); exactly 0 for a neuron that only rounding moves."""
     spread: float
     """‖Σ‖_F, the Frobenius norm of the covariance."""
-    norms: float
-    """Sum over rows of ‖x - mean‖⁴ (debiased CKA)."""
     variance: Tensor
     """The layer's variance along each coordinate: of principal axes, largest first, or of neurons."""
     condition: float = 1.0
@@ -152,15 +150,15 @@ class LayerBasis:
 
     def to_tensors(self) -> dict[str, Tensor]:
         """Plain named tensors, for a file or another process: all that comparing needs once rows are transformed."""
-        scalars = torch.tensor([self.n, self.spread, self.norms, self.condition], dtype=torch.float64)
+        scalars = torch.tensor([self.n, self.spread, self.condition], dtype=torch.float64)
         named = {"mean": self.mean, "sd": self.sd, "variance": self.variance, "scalars": scalars}
         return named if self.unit is None else named | {"unit": self.unit}
 
     @classmethod
     def from_tensors(cls, t: Mapping[str, Tensor]) -> LayerBasis:
         """Inverse of `to_tensors`, without the map that transforms further rows."""
-        n, spread, norms, condition = t["scalars"].tolist()
-        return cls(int(n), t["mean"], t["sd"], spread, norms, t["variance"], condition, unit=t.get("unit"))
+        n, spread, condition = t["scalars"].tolist()
+        return cls(int(n), t["mean"], t["sd"], spread, t["variance"], condition, unit=t.get("unit"))
 
     def transform(self, chunk: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         """Rows in this basis, in the rows' own precision unless told; the mean is taken off in float64."""
@@ -191,13 +189,6 @@ def standardise(chunk: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
     return (chunk - mean).mul_(torch.where(sd > 0, 1 / sd, 0.0))
 
 
-def _fourth_powers(chunk: Tensor, mean: Tensor, sd: Tensor) -> float:
-    """Sum over rows of ‖x - mean‖⁴, constant neurons left out."""
-    c = chunk - mean
-    c[:, sd == 0] = 0
-    return float(torch.linalg.vector_norm(c, dim=1).pow(4).sum())
-
-
 def deviations(moments: LayerMoments, eps: float) -> tuple[Tensor, Tensor]:
     """Standard deviation of each neuron, 0 where only rounding moves it, and what rounding amounts to."""
     rounding = ROUNDING * eps * (moments.variance + moments.mean.square()).sqrt()
@@ -216,7 +207,6 @@ def fit_basis(rows: LayerRows, layer: int, *, whiten: bool, dtype: torch.dtype |
     dual = count(rows) <= first.shape[1]
     moments = layer_moments(rows, layer, full=not dual)
     mean, (sd, rounding) = moments.mean, deviations(moments, rows.eps(layer))
-    norms = sum(_fourth_powers(c, mean, sd) for c in chunks(rows, layer))
     variance = sd.square()
     inverse = torch.where(sd > 0, 1 / sd, 0.0)
     if not whiten:
@@ -225,7 +215,7 @@ def fit_basis(rows: LayerRows, layer: int, *, whiten: bool, dtype: torch.dtype |
             own = gram((gather(rows, layer).double() - mean) * varies) / moments.count
         else:
             own = moments.covariance * torch.outer(varies, varies)
-        return LayerBasis(moments.count, mean, sd, float(own.square().sum().sqrt()), norms, variance)
+        return LayerBasis(moments.count, mean, sd, float(own.square().sum().sqrt()), variance)
     even = not dual and rows.eps(layer) < FINE and bool(sd.any()) and float(sd.max() / sd[sd > 0].min()) < EVEN
     size = (sd > 0).double() if even else sd
     per = torch.where(sd > 0, 1 / size, 0.0)
@@ -240,9 +230,8 @@ def fit_basis(rows: LayerRows, layer: int, *, whiten: bool, dtype: torch.dtype |
     if not even:  # the layer's own principal axes, among those of its standardised neurons
         variance, turn = _eigh(gram(unit * sd))
         variance, to, unit = variance.clamp_min(0), to @ turn, turn.T @ unit
-    basis = LayerBasis(
-        moments.count, mean, sd, float(variance.square().sum().sqrt()), norms, variance, condition, to, unit
-    )
+    spread = float(variance.square().sum().sqrt())
+    basis = LayerBasis(moments.count, mean, sd, spread, variance, condition, to, unit)
     if condition > ILL_CONDITIONED:
         basis = _sharpen(basis, rows, layer)
     assert basis.unit is not None
