@@ -174,24 +174,6 @@ def test_report_of_nothing_or_of_something_damaged(here: Path, command: Command)
     assert not list((here / "other").iterdir()), "a folder that is not a run's is left as it is"
 
 
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        (["compare", "base", "--data", "t.txt"], "--out"),
-        (["compare", "--data", "t.txt", "--out", "run"], "MODEL"),
-        (["compare", "base", "--data", "t.txt", "--out", "run", "--limit", "x"], "--limit"),
-        (["compare", "base", "--data", "t.txt", "--out", "run", "--nonsense"], "--nonsense"),
-        (["compar"], "compar"),
-    ],
-)
-def test_usage(here: Path, command: Command, args: list[str], words: str) -> None:
-    ended = command(*args)
-    assert ended.code == 2
-    assert words in ended.err
-    assert "Traceback" not in ended.err
-    assert not (here / "run").exists()
-
-
 # --- a full disk -----------------------------------------------------------------------------------------------------
 
 

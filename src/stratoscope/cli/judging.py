@@ -21,6 +21,7 @@ from stratoscope.cli.options import (
     Tuned,
     shares_options,
 )
+from stratoscope.cli.usage import Commands
 
 
 @shares_options
@@ -83,7 +84,7 @@ def cut(
     say(f"\nload it with plain transformers from {out}; its model card is {out}/README.md")
 
 
-study = typer.Typer(no_args_is_help=True, help="Studies that put several parts on one page.", rich_markup_mode=None)
+study = typer.Typer(cls=Commands, help="Studies that put several parts on one page.", rich_markup_mode=None)
 
 
 @study.callback()

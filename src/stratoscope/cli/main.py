@@ -9,19 +9,20 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from stratoscope.cli import judging, tuning
+from stratoscope.cli.usage import Commands, UsageError, usage_sentence
 
 # Before torch is imported anywhere: idle BLAS threads sleep instead of spinning on a busy machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 app = typer.Typer(
     name="stratoscope",
+    cls=Commands,
     help="See how fine-tuning reshapes a Transformer, layer by layer.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -215,11 +216,18 @@ def run() -> None:
     for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
         if signal.getsignal(number) is usual:
             signal.signal(number, _stop)
+    words = sys.argv[1:]
     try:
-        app()
+        sys.exit(app(words, prog_name="stratoscope", standalone_mode=False))
+    except UsageError as e:
+        _refuse(usage_sentence(e, words))
     except StratoscopeError as e:
-        sys.stderr.write(f"stratoscope: {e}\n")
-        sys.exit(2)
+        _refuse(str(e))
     except (StoppedError, KeyboardInterrupt) as e:
         sys.stderr.write("stratoscope: interrupted; run the same command again: what was finished is kept\n")
         sys.exit(128 + (e.number if isinstance(e, StoppedError) else signal.SIGINT))
+
+
+def _refuse(sentence: str) -> NoReturn:
+    sys.stderr.write(f"stratoscope: {sentence}\n")
+    sys.exit(2)
