@@ -126,13 +126,13 @@ def report(
     folder: Annotated[Path, typer.Argument(help="Folder of an earlier comparison, depth result or study.")],
 ) -> None:
     """Rebuild figures and page from a saved result; no model needed."""
-    from stratoscope.cli.show import Console, draw, kind_in, tell
+    from stratoscope.cli.show import Console, draw, page_of, tell
     from stratoscope.core.runfolder import RunFolder
 
-    kind = kind_in(folder)
+    page = page_of(folder)
     # A folder without a result is not opened, for that would make it one of ours.
-    with Console() as console, RunFolder.open(folder) if (folder / kind.file).is_file() else nullcontext():
-        result = kind.load(folder)
+    with Console() as console, RunFolder.open(folder) if (folder / page.kind.file).is_file() else nullcontext():
+        result = page.load(folder)
         draw(console, folder, result)
     tell(folder, result)
 

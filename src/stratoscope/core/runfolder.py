@@ -17,18 +17,11 @@ from typing import IO, Any
 from safetensors import SafetensorError
 
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.kinds import KINDS
 
 LOCK = ".lock"
 PARTS = "parts"
 FIGURES = "figures"
-RESULTS = {
-    "result.json": "a comparison",
-    "depth.json": "a model judged at every depth",
-    "study.json": "a study",
-    "perplexity.json": "perplexities",
-    "config.json": "a model",
-}
-"""What a folder is that has such a file; figures and page of two kinds would replace each other."""
 
 
 def canonical_json(value: Any) -> str:
@@ -108,12 +101,13 @@ class RunFolder:
     def open(cls, path: str | Path, *, makes: str | None = None) -> Iterator[RunFolder]:
         """Create the folder if needed and hold its lock; a second writer gets an error, not a race.
 
-        `makes` names the file of the result to come: a folder with a result of another kind is refused.
+        `makes` names the file of the result to come: a folder of another kind is refused, for figures and page of the
+        two would replace each other.
         """
         folder = Path(path)
-        for file, what in RESULTS.items():
-            if makes not in (None, file) and (folder / file).is_file():
-                raise StratoscopeError(f"{folder} holds {what} ({file}); choose another --out")
+        for kind in KINDS:
+            if makes not in (None, kind.file) and (folder / kind.file).is_file():
+                raise StratoscopeError(f"{folder} holds {kind.what} ({kind.file}); choose another --out")
         if folder.exists() and not folder.is_dir():
             raise StratoscopeError(f"--out {folder} is a file; give a folder")
         if (folder / PARTS).exists() and not (folder / LOCK).exists():

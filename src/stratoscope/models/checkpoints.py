@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.kinds import MODEL
 from stratoscope.core.runfolder import file_sha256
 
-CONFIG = "config.json"
+CONFIG = MODEL.file
 SAFE = "model.safetensors"
 SAFE_INDEX = "model.safetensors.index.json"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")

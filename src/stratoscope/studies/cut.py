@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stratoscope.core import kinds
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.runfolder import RunFolder, digest, disk_errors
@@ -51,7 +52,7 @@ class Cut:
         """Read the record of a cut model; needs no model."""
         path = Path(folder) / CUT
         if not path.is_file():
-            raise StratoscopeError(f"no {CUT} in {folder}; run 'stratoscope cut ... --out {folder}' first")
+            raise kinds.CUT.missing(folder)
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
             if (record["kind"], record["format"]) != (KIND, FORMAT):
