@@ -71,6 +71,15 @@ def test_the_whole_story(rows: Path, command: Command) -> None:
     )
     assert small.config.num_hidden_layers == whole.config.num_hidden_layers - 1
 
+    for folder, held in (
+        ("ft", "a fine-tuned model (seed-0/"),
+        ("pruned", "a pruned model (base/"),
+        ("base", "a model ("),
+    ):
+        ended = command("report", folder)
+        assert ended.code == 2
+        assert ended.err.startswith(f"stratoscope: {folder} holds {held}")
+
 
 def test_a_study_across_families(rows: Path, command: Command) -> None:
     tiny.checkpoint("roberta", rows / "away" / "base", layers=5, hidden=16)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -129,9 +128,8 @@ def report(
     from stratoscope.cli.show import Console, draw, page_of, tell
     from stratoscope.core.runfolder import RunFolder
 
-    page = page_of(folder)
-    # A folder without a result is not opened, for that would make it one of ours.
-    with Console() as console, RunFolder.open(folder) if (folder / page.kind.file).is_file() else nullcontext():
+    page = page_of(folder)  # refuses a folder without one, which opening would make one of ours
+    with Console() as console, RunFolder.open(folder):
         result = page.load(folder)
         draw(console, folder, result)
     tell(folder, result)

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from stratoscope.core import kinds
 from stratoscope.core.depth import Depth
+from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.kinds import Kind, kind_in
 from stratoscope.core.result import Comparison
 from stratoscope.core.study import Study
@@ -127,8 +128,26 @@ PAGES: Mapping[type, Page] = {
 
 
 def page_of(folder: Path) -> Page:
-    """The page of what a folder holds; that of a comparison, whose loading says what is missing, when none."""
-    return next((page for page in PAGES.values() if page.kind is kind_in(folder)), PAGES[Comparison])
+    """The page of what a folder holds; without one, an error says what the folder is and which have one."""
+    pages = {page.kind: page for page in PAGES.values()}
+    held = kind_in(folder)
+    if held in pages:
+        return pages[held]
+    commands = [f"'stratoscope {kind.command}'" for kind in pages]
+    wanted = f"a folder that {', '.join(commands[:-1])} or {commands[-1]} wrote"
+    if not folder.is_dir():
+        got = "a file" if folder.exists() else "nothing of that name"
+        raise StratoscopeError(f"{folder}: expected {wanted}, got {got}; check the path")
+    inside = {folder: held} if held else {f: kind for f in sorted(folder.iterdir()) if (kind := kind_in(f))}
+    if drawn := next((f for f, kind in inside.items() if kind in pages), None):
+        raise StratoscopeError(f"{folder} holds no result itself; give a folder inside it that does, such as {drawn}")
+    if inside:
+        where, kind = next(iter(inside.items()))
+        raise StratoscopeError(
+            f"{folder} holds {kind.what} ({(where / kind.file).relative_to(folder)}), for which there is no page; "
+            f"give {wanted}"
+        )
+    raise StratoscopeError(f"{folder} holds no result; give {wanted}")
 
 
 def draw(console: Console, folder: Path, result: Study | Depth | Comparison) -> None:
