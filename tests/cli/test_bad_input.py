@@ -148,7 +148,7 @@ def test_a_folder_with_another_result(here: Path, command: Command, monkeypatch:
     base = ("compare", "base", "--data", "t.txt", "--out", "run")
     assert command(*base).code == 0
     before = (here / "run" / "result.json").read_bytes()
-    assert_refused(command(*base, "--unit", "mean"), "run holds another comparison; choose another --out or give")
+    assert_refused(command(*base, "--unit", "mean"), "run holds another comparison; choose another --out, give")
     assert (here / "run" / "result.json").read_bytes() == before
     assert command(*base, "--unit", "mean", "--overwrite").code == 0
 
@@ -158,8 +158,9 @@ def test_a_folder_in_use(here: Path, command: Command) -> None:
         ended = command("compare", "base", "--data", "t.txt", "--out", "run")
         (here / "run" / "result.json").write_text("{")
         report = command("report", "run")
-    for refused in (ended, report):
-        assert_refused(refused, "run is in use by another run; wait for it to end or choose another --out")
+    assert_refused(ended, "run is in use by another run; wait for it to end or choose another --out")
+    assert_refused(report, "run is in use by another run; wait for it to end")
+    assert "--out" not in report.err, "report has no such option"
 
 
 WANTED = "a folder that 'stratoscope study finetuned', 'stratoscope depth' or 'stratoscope compare' wrote"

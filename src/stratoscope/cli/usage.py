@@ -10,14 +10,19 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from stratoscope.core.errors import unknown_name
+from stratoscope.core.errors import StratoscopeError, unknown_name
 
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
 """Click's class, or that of the copy of click which newer versions of typer bring."""
+CHOSEN = f"{__name__}.chosen"
+"""Where a context keeps the command that runs."""
 
 
 class Commands(TyperGroup):
-    """A group of commands: without a name it shows its help, and for an unknown one it names the nearest."""
+    """A group of commands: without a name it shows its help, and for an unknown one it names the nearest.
+
+    An error on its way out is told what the command has: it advises no option of another.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
@@ -28,7 +33,18 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
             raise unknown_name("command", args[0], self.list_commands(ctx))
-        return super().resolve_command(ctx, args)
+        found = super().resolve_command(ctx, args)
+        ctx.meta[CHOSEN] = found[1]  # shared by the contexts of nested groups: the innermost is the last to say
+        return found
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except StratoscopeError as e:
+            if CHOSEN not in ctx.meta:
+                raise
+            options = _options(ctx.meta[CHOSEN])
+            raise e.where(lambda option: option in options) from e
 
 
 def usage_sentence(error: Any, words: Sequence[str]) -> str:
@@ -55,9 +71,13 @@ def usage_sentence(error: Any, words: Sequence[str]) -> str:
 
 def _nearest(error: Any) -> str:
     """The option most like the one given; all begin with dashes, so these do not count as likeness."""
-    options = {o.lstrip("-"): o for p in error.ctx.command.params for o in p.opts + p.secondary_opts if o[0] == "-"}
+    options = {option.lstrip("-"): option for option in _options(error.ctx.command)}
     near = difflib.get_close_matches(error.option_name.lstrip("-"), options, n=1)
     return f"did you mean '{options[near[0]]}'? " if near else ""
+
+
+def _options(command: Any) -> list[str]:
+    return [o for param in command.params for o in param.opts + param.secondary_opts if o.startswith("-")]
 
 
 def _given(words: Sequence[str], options: Sequence[str]) -> str | None:

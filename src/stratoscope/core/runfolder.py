@@ -22,6 +22,7 @@ from stratoscope.core.kinds import KINDS
 LOCK = ".lock"
 PARTS = "parts"
 FIGURES = "figures"
+ANOTHER = "choose another --out"
 
 
 def canonical_json(value: Any) -> str:
@@ -50,8 +51,8 @@ def disk_errors(path: Path) -> Iterator[None]:
         if number is None:
             raise
         if number in (errno.ENOSPC, errno.EDQUOT):
-            raise StratoscopeError(f"no space left on the disk of {path}; free some or choose another --out") from e
-        raise StratoscopeError(f"cannot write to {path}: {os.strerror(number)}; choose another --out") from e
+            raise StratoscopeError(f"no space left on the disk of {path}", "free some", ANOTHER) from e
+        raise StratoscopeError(f"cannot write to {path}: {os.strerror(number)}", ANOTHER) from e
 
 
 def _error_number(e: Exception) -> int | None:
@@ -107,11 +108,11 @@ class RunFolder:
         folder = Path(path)
         for kind in KINDS:
             if makes not in (None, kind.file) and (folder / kind.file).is_file():
-                raise StratoscopeError(f"{folder} holds {kind.what} ({kind.file}); choose another --out")
+                raise StratoscopeError(f"{folder} holds {kind.what} ({kind.file})", ANOTHER)
         if folder.exists() and not folder.is_dir():
             raise StratoscopeError(f"--out {folder} is a file; give a folder")
         if (folder / PARTS).exists() and not (folder / LOCK).exists():
-            raise StratoscopeError(f"{folder} has a folder '{PARTS}' that no run made; choose another --out")
+            raise StratoscopeError(f"{folder} has a folder '{PARTS}' that no run made", ANOTHER)
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             lock = (folder / LOCK).open("w")
@@ -119,9 +120,7 @@ class RunFolder:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as e:
-                raise StratoscopeError(
-                    f"{folder} is in use by another run; wait for it to end or choose another --out"
-                ) from e
+                raise StratoscopeError(f"{folder} is in use by another run", "wait for it to end", ANOTHER) from e
             opened = cls(folder)
             opened._clear_leftovers()
             yield opened

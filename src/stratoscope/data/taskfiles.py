@@ -102,6 +102,14 @@ def choice_lines(path: Path) -> Table:
 
 def table_rows(table: Table, columns: Columns) -> TaskRows:
     """Read the columns a task names."""
+    wanted = [c for c in (*columns.text, columns.pair, *columns.choices, columns.label) if c is not None]
+    missing = [c for c in wanted if c not in table.columns]
+    if missing:
+        what = "multiple-choice columns" if columns.choices else "columns"
+        raise StratoscopeError(
+            f"{table.source}: expected the {what} {', '.join(wanted)}, got no {', '.join(missing)}; "
+            f"rename the columns ({', '.join(table.columns)})"
+        )
     if columns.choices:
         return _choice_rows(table, columns)
     (text,) = columns.text
@@ -129,12 +137,6 @@ def corpus_rows(source: str, corpora: list[Corpus]) -> TaskRows:
 def _choice_rows(table: Table, columns: Columns) -> TaskRows:
     """Multiple choice as one pair of texts per choice, each checked as any pair of columns is."""
     wanted = (*columns.text, *columns.choices, columns.label)
-    missing = [c for c in wanted if c not in table.columns]
-    if missing:
-        raise StratoscopeError(
-            f"{table.source}: expected the multiple-choice columns {', '.join(wanted)}, got no {', '.join(missing)}; "
-            f"rename the columns ({', '.join(table.columns)})"
-        )
     text = " + ".join(columns.text)
     rows: list[Mapping[str, object]] = []
     names: tuple[str, ...] = ()

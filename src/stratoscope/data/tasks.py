@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
@@ -16,6 +18,8 @@ __all__ = ["FORMATS", "SPLITS", "TASKS", "Example", "Task", "TaskData", "read_ta
 
 ENTAILMENT = ("entailment", "not_entailment")
 FOUR = ("0", "1", "2", "3")
+NAMING = ("--text", "--pair", "--label", "--columns")
+"""Options that name the columns of the user's own rows."""
 
 
 def _glue(
@@ -198,10 +202,11 @@ def read_task(
     if data is None:
         _refuse(where, "your own data", {"validation": validation, "text": text, "pair": pair, "label": label})
         task = task_named(name)
-        if folder is None:
-            return build(name, task, _from_hub(task, revision), seed=seed, note=task.note)
-        _refuse(where, "the hub, not to a folder", {"revision": revision})
-        return build(name, task, _from_folder(task, Path(folder).expanduser()), seed=seed, note=task.note)
+        if folder is not None:
+            _refuse(where, "the hub, not to a folder", {"revision": revision})
+        with _columns_fixed():
+            given = _from_hub(task, revision) if folder is None else _from_folder(task, Path(folder).expanduser())
+            return build(name, task, given, seed=seed, note=task.note)
     _refuse(where, "the published task, not to your own data", {"folder": folder, "revision": revision})
     known = next((t for t in TASKS if t.name == name), None)
     files = [data] if validation is None else [data, validation]
@@ -212,15 +217,24 @@ def read_task(
     return build(name, known, rows, seed=seed, note="; ".join(notes))
 
 
+@contextmanager
+def _columns_fixed() -> Iterator[None]:
+    """Where the task says which columns hold what, no error advises to name others."""
+    try:
+        yield
+    except StratoscopeError as e:
+        raise e.where(lambda option: option not in NAMING) from e
+
+
 def _from_hub(task: Task, revision: str | None) -> list[TaskRows]:
     source = task.hub if task.config is None else f"{task.hub}:{task.config}"
     try:
-        tables = [hub_table(source, split=split, revision=revision or task.revision) for split in task.splits]
+        tables = [
+            hub_table(source, split=split, revision=revision or task.revision, asked_by=f"task {task.name}:")
+            for split in task.splits
+        ]
     except StratoscopeError as e:
-        said = str(e).removeprefix("--data ")
-        raise StratoscopeError(
-            f"task {task.name}: {said}; or give --task-folder with the files of {task.folder.name}"
-        ) from e
+        raise StratoscopeError(e.fact, *e.ways, f"give --task-folder with the files of {task.folder.name}") from e
     return [table_rows(table, task.columns) for table in tables]
 
 
@@ -235,7 +249,8 @@ def _own_rows(source: str, task: Task | None, *, text: str | None, pair: str | N
         raise StratoscopeError(f"{source}: expected a file with the task's rows, but it does not exist; check the path")
     if task is not None and task.format == CHOICE:
         _refuse(f"task {task.name}", "single and pair tasks", {"text": text, "pair": pair, "label": label})
-        return table_rows(file_table(path), task.columns)
+        with _columns_fixed():
+            return table_rows(file_table(path), task.columns)
     return corpus_rows(source, [read_corpus(str(path), text=text, pair=pair, label=label)])
 
 

@@ -241,7 +241,9 @@ def _finished(folder: Path, request: str, *, overwrite: bool) -> Finetuned | Non
         if overwrite:
             shutil.rmtree(folder)
             return None
-        raise StratoscopeError(f"{folder} holds a model fine-tuned otherwise; choose another --out or give --overwrite")
+        raise StratoscopeError(
+            f"{folder} holds a model fine-tuned otherwise", "choose another --out", "give --overwrite"
+        )
     whole = found.record["weights"] == fingerprint(Checkpoint(str(folder), local=True))
     return found if whole else None
 

@@ -75,8 +75,9 @@ def _make_base(folder: Path, spec: ModelSpec, task: TaskData, what: Mapping[str,
         made = weights = None  # none, or left by a killed run
     if made is not None and made != what and not overwrite:
         raise StratoscopeError(
-            f"{folder} holds a model pruned otherwise ({made['drop']} of {made['source']}); choose another --out or"
-            " give --overwrite"
+            f"{folder} holds a model pruned otherwise ({made['drop']} of {made['source']})",
+            "choose another --out",
+            "give --overwrite",
         )
     if made == what and weights == fingerprint(Checkpoint(str(folder), local=True)):
         return
