@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,17 @@ def test_a_table_that_cannot_be_read(here: Path, command: Command, names: tuple[
     assert ("mend the line" in advice) == (content == RAGGED)
     assert set(OPTION.findall(advice)) <= ALL[names]
     assert ("--columns" in advice) == ("--columns" in ALL[names])
+
+
+def test_a_folder_without_weights(here: Path, home: Path, command: Command) -> None:
+    shutil.copytree(home / "base", here / "hollow", ignore=shutil.ignore_patterns("*.safetensors"))
+    (here / "rows.csv").write_text("text,label\n" + "good,1\nbad,0\n" * 10)
+    fact = "stratoscope: hollow has no weights (model.safetensors); give a checkpoint folder written by save_pretrained"
+    ended = command("compare", "hollow", "--data", "t.txt", "--out", "run")
+    assert ended.err == f"{fact} or give --random-init to use the architecture alone\n"
+    for names in (("finetune", "hollow"), ("study", "finetuned", "base", "hollow")):
+        ended = command(*names, "--data", "rows.csv", "--out", "run")
+        assert ended.err.splitlines()[-1] == fact
 
 
 def test_the_columns_of_a_published_task_cannot_be_named(here: Path, command: Command) -> None:

@@ -78,10 +78,14 @@ def file_table(path: Path, header: str | None = None) -> Table:
     if header is not None and suffix in HEADERLESS:
         return HEADERLESS[suffix](path, header)
     if suffix not in TABLES:
-        raise StratoscopeError(
-            f"{path}: expected a file ending in {', '.join(TABLES)}, got '{suffix or path.name}'; rename or convert it"
-        )
+        raise no_table(path)
     return TABLES[suffix](path)
+
+
+def no_table(path: Path) -> StratoscopeError:
+    """The error for a file whose rows have no columns, and so no labels."""
+    got = path.suffix.lower() or path.name
+    return StratoscopeError(f"{path}: expected a file ending in {', '.join(TABLES)}, got '{got}'; rename or convert it")
 
 
 def choice_lines(path: Path) -> Table:
