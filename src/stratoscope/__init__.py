@@ -62,6 +62,10 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(LATER[name]), name)
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def similarity(x: Any, y: Any, measure: str = "ckasim", *, seed: int = 0) -> float:
     """Similarity of the rows of two arrays (n×p and n×q, numpy or torch) under one measure."""
     from stratoscope.measures.similarity import similarity as run

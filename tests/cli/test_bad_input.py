@@ -148,7 +148,7 @@ def test_a_folder_with_another_result(here: Path, command: Command, monkeypatch:
     base = ("compare", "base", "--data", "t.txt", "--out", "run")
     assert command(*base).code == 0
     before = (here / "run" / "result.json").read_bytes()
-    assert_refused(command(*base, "--unit", "mean"), "run holds another comparison; choose another --out or give")
+    assert_refused(command(*base, "--unit", "mean"), "run holds another comparison; choose another --out, give")
     assert (here / "run" / "result.json").read_bytes() == before
     assert command(*base, "--unit", "mean", "--overwrite").code == 0
 
@@ -158,38 +158,63 @@ def test_a_folder_in_use(here: Path, command: Command) -> None:
         ended = command("compare", "base", "--data", "t.txt", "--out", "run")
         (here / "run" / "result.json").write_text("{")
         report = command("report", "run")
-    for refused in (ended, report):
-        assert_refused(refused, "run is in use by another run; wait for it to end or choose another --out")
+    assert_refused(ended, "run is in use by another run; wait for it to end or choose another --out")
+    assert_refused(report, "run is in use by another run; wait for it to end")
+    assert "--out" not in report.err, "report has no such option"
 
 
-def test_report_of_nothing_or_of_something_damaged(here: Path, command: Command) -> None:
-    assert_refused(command("report", "nowhere"), "no result.json in nowhere; run 'stratoscope compare")
+WANTED = "a folder that 'stratoscope study finetuned', 'stratoscope depth' or 'stratoscope compare' wrote"
+FOLDERS = {
+    "cut": (["small/config.json", "small/cut.json", "small/README.md"], "a cut model (cut.json)"),
+    "finetune": (
+        ["ft/.lock", "ft/seed-0/config.json", "ft/seed-0/finetune.json"],
+        "a fine-tuned model (seed-0/finetune.j",
+    ),
+    "one seed": (["seed-0/config.json", "seed-0/finetune.json"], "a fine-tuned model (finetune.json)"),
+    "prune": (
+        ["less/base/config.json", "less/base/prune.json", "less/seed-0/finetune.json"],
+        "a pruned model (base/prune",
+    ),
+    "perplexity": (["ppl/perplexity.json", "ppl/figures/perplexity.png"], "perplexities (perplexity.json)"),
+    "model": (["bert/config.json"], "a model (config.json)"),
+}
+
+
+@pytest.mark.parametrize(("files", "what"), FOLDERS.values(), ids=FOLDERS)
+def test_report_of_what_has_no_page(here: Path, command: Command, files: list[str], what: str) -> None:
+    for file in files:
+        (here / file).parent.mkdir(parents=True, exist_ok=True)
+        (here / file).touch()
+    folder = files[0].partition("/")[0]
+    before = left(here / folder)
+    ended = command("report", folder)
+    assert_refused(ended, f"{folder} holds {what}")
+    assert ended.err.endswith(f", for which there is no page; give {WANTED}\n")
+    assert left(here / folder) == before
+
+
+def test_report_of_no_result(here: Path, command: Command) -> None:
+    assert_refused(
+        command("report", "nowhere"), f"nowhere: expected {WANTED}, got nothing of that name; check the path"
+    )
+    assert_refused(command("report", "t.txt"), f"t.txt: expected {WANTED}, got a file; check the path")
+    (here / "other").mkdir()
+    assert_refused(command("report", "other"), f"other holds no result; give {WANTED}")
+    assert not list((here / "other").iterdir()), "a folder that is not a run's is left as it is"
+    (here / "other" / "notes.txt").touch()
+    assert_refused(command("report", "other"), f"other holds no result; give {WANTED}")
+    (here / "other" / "deep").mkdir()
+    (here / "other" / "deep" / "depth.json").touch()
+    words = "other holds no result itself; give a folder inside it that does, such as other/deep"
+    assert_refused(command("report", "other"), words)
+
+
+def test_report_of_something_damaged(here: Path, command: Command) -> None:
     (here / "run").mkdir()
     (here / "run" / "result.json").write_text("{")
     assert_refused(command("report", "run"), "result.json is damaged")
     (here / "run" / "result.json").write_text(json.dumps({"format": 99}))
     assert_refused(command("report", "run"), "has format 99, this version reads")
-    (here / "other").mkdir()
-    assert_refused(command("report", "other"), "no result.json in other")
-    assert not list((here / "other").iterdir()), "a folder that is not a run's is left as it is"
-
-
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        (["compare", "base", "--data", "t.txt"], "--out"),
-        (["compare", "--data", "t.txt", "--out", "run"], "MODEL"),
-        (["compare", "base", "--data", "t.txt", "--out", "run", "--limit", "x"], "--limit"),
-        (["compare", "base", "--data", "t.txt", "--out", "run", "--nonsense"], "--nonsense"),
-        (["compar"], "compar"),
-    ],
-)
-def test_usage(here: Path, command: Command, args: list[str], words: str) -> None:
-    ended = command(*args)
-    assert ended.code == 2
-    assert words in ended.err
-    assert "Traceback" not in ended.err
-    assert not (here / "run").exists()
 
 
 # --- a full disk -----------------------------------------------------------------------------------------------------

@@ -71,6 +71,15 @@ def test_the_whole_story(rows: Path, command: Command) -> None:
     )
     assert small.config.num_hidden_layers == whole.config.num_hidden_layers - 1
 
+    for folder, held in (
+        ("ft", "a fine-tuned model (seed-0/"),
+        ("pruned", "a pruned model (base/"),
+        ("base", "a model ("),
+    ):
+        ended = command("report", folder)
+        assert ended.code == 2
+        assert ended.err.startswith(f"stratoscope: {folder} holds {held}")
+
 
 def test_a_study_across_families(rows: Path, command: Command) -> None:
     tiny.checkpoint("roberta", rows / "away" / "base", layers=5, hidden=16)
@@ -136,6 +145,16 @@ def test_bad_input_is_one_sentence(rows: Path, command: Command, args: tuple[str
     assert words in last
 
 
+def test_rows_without_a_header_have_their_columns_named(rows: Path, command: Command) -> None:
+    lines = [json.loads(line) for line in (rows / "rows.jsonl").read_text().splitlines()]
+    (rows / "rows.tsv").write_text("".join(f"{row['label']}\t{row['text']}\n" for row in lines))
+    made = ("--columns", "label text", "--out", "ft", *LEARN, "--max-steps", "2")
+    ended = command("finetune", "base", "--data", "rows.tsv", *made)
+    assert ended.code == 0, ended.err
+    assert "rows: read from columns: text 'text', label 'label'; labels inferred: 2 classes" in ended.err
+    assert "--data rows.tsv --columns 'label text' --out ft-study" in ended.out
+
+
 def test_the_tasks_are_listed(command: Command) -> None:
     ended = command("tasks")
     assert ended.code == 0
@@ -152,5 +171,9 @@ def test_a_decoder_is_judged_by_perplexity(here: Path, command: Command) -> None
     assert f": {points[-1]['value']:.2f} [" in ended.out
     assert f"first 0 of {len(points) - 1} blocks: {points[0]['value']:.2f}" in ended.out
     assert (here / "ppl" / "figures" / "perplexity.png").is_file()
+    (here / "t.tsv").write_text("".join(f"{k}\t{line}" for k, line in enumerate((here / "t.txt").open())))
+    named = command("perplexity", "decoder", "--data", "t.tsv", "--columns", "label text", "--out", "same")
+    assert named.code == 0, named.err
+    assert json.loads((here / "same" / "perplexity.json").read_text())["points"] == points
     ended = command("perplexity", "base", "--data", "t.txt", "--out", "no")
     assert ended.code == 2

@@ -70,7 +70,7 @@ def test_tables_without_a_header(tmp_path: Path) -> None:
 
 def test_a_forgotten_header_suggests_naming_the_columns(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "gj04\t1\t\tThe sailors slept.\ngj04\t0\t*\tSlept sailors the.\n")
-    with pytest.raises(StratoscopeError, match="--text, or the columns with --columns if the file has no header"):
+    with pytest.raises(StratoscopeError, match="--text or name the columns with --columns if the file has no header"):
         to_corpus(tsv_table(path), "a")
 
 

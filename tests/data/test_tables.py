@@ -69,8 +69,8 @@ def test_columns_are_inferred_around_the_named_ones(
 def test_several_texts_are_ambiguous() -> None:
     with pytest.raises(
         StratoscopeError,
-        match="t: expected one text, got several candidates: 'text', or 'review'; choose with --text, and --pair for a "
-        r"second text \(columns: 'text', 'review', 'n'\)",
+        match="t: expected one text, got several candidates: 'text', or 'review'; choose with --text "
+        r"\(columns: 'text', 'review', 'n'\) or with --text and --pair for two texts",
     ):
         first("text review n")
     with pytest.raises(StratoscopeError, match="'question' with 'passage', or 'question' with 'sentence'; choose"):

@@ -209,6 +209,15 @@ def test_own_parquet_with_named_columns(tmp_path: Path) -> None:
     assert all(e.texts == ((f"q{e.label * 4:g}", f"d{e.label * 4:g}"),) for e in data.train)
 
 
+def test_own_rows_without_a_header(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("".join(f"id{k}\t{k % 2}\tt{k}\n" for k in range(20)))
+    data = read_task("mine", data=str(path), columns="_ label text")
+    assert data.note.startswith("read from columns: text 'text', label 'label'; ")
+    found = {e.texts[0][0]: e.label for e in data.train + data.validation}
+    assert found == {f"t{k}": k % 2 for k in range(20)}, "the first row is one of them"
+
+
 def test_own_rows_of_a_published_choice_task(tmp_path: Path) -> None:
     rows = [{"ctx": f"c{k}", "endings": ["x", "y", "z"], "label": k % 3} for k in range(30)]
     data = read_task("hellaswag", data=own(tmp_path, "a.jsonl", *rows))
@@ -220,6 +229,8 @@ def test_refusals(tmp_path: Path) -> None:
     bare = own(tmp_path, "n.jsonl", *({"text": f"t{k}"} for k in range(20)))
     same = own(tmp_path, "s.jsonl", *({"text": f"t{k}", "label": "a"} for k in range(20)))
     few = own(tmp_path, "f.jsonl", *({"text": f"t{k}", "label": k % 2} for k in range(8)))
+    plain = str(tmp_path / "t.txt")
+    Path(plain).write_text("one\ntwo\n" * 10)
     for call, words in (
         ({"name": "stt2"}, "unknown task 'stt2'; did you mean 'sst2'"),
         ({"name": "sst2", "data": pairs}, r"sst2: expected one text a row, got a pair of texts in .*p.jsonl; name the"),
@@ -229,6 +240,10 @@ def test_refusals(tmp_path: Path) -> None:
             "mine: expected train rows with different labels, got 16 rows all labelled 'a'",
         ),
         ({"name": "mine", "data": few}, "mine: expected at least 10 rows to split 80/20, got 8 in .*f.jsonl"),
+        ({"name": "mine", "data": plain}, r"t.txt: expected a file ending in .jsonl, .*, .parquet, got '.txt'; rename"),
+        ({"name": "mine", "data": few, "columns": "text"}, "whose columns have names: --columns 'text' does not apply"),
+        ({"name": "hellaswag", "data": few, "columns": "ctx"}, "columns 'ctx' applies only to single and pair tasks"),
+        ({"name": "sst2", "folder": "x", "columns": "y"}, "task sst2: columns 'y' applies only to your own data"),
         ({"name": "mine", "data": "no/such.jsonl"}, "no/such.jsonl: expected a file with the task's rows, but it does"),
         ({"name": "mine", "data": bare, "validation": "nope.csv"}, "nope.csv: expected a file with the task's rows"),
         ({"name": "sst2", "folder": "no/such"}, "no/such: expected a folder with the files of SST-2, got nothing"),

@@ -123,6 +123,6 @@ def test_a_hub_out_of_reach_points_to_folders(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(hub, "hub_answers", lambda name, revision: False)
     with pytest.raises(
         StratoscopeError,
-        match=r"task sst2: 'nyu-mll/glue:sst2': .*no answer from the hub; .*; or give --task-folder with the files",
+        match=r"task sst2: 'nyu-mll/glue:sst2': .*no answer from the hub; .* or give --task-folder with the files of",
     ):
         read_task("sst2")

@@ -128,7 +128,7 @@ def test_a_bare_encoder_gives_the_same_vectors(kind: str, tmp_path: Path) -> Non
 def test_values_that_are_not_finite_are_refused(tmp_path: Path) -> None:
     model, inputs = made("bert", SINGLE, tmp_path)
     model.module.base_model.encoder.layer[1].output.dense.bias.data[0] = torch.inf
-    with pytest.raises(StratoscopeError, match="not finite at layer 2; check its weights, or load it with --dtype"):
+    with pytest.raises(StratoscopeError, match="not finite at layer 2; check its weights or load it with --dtype"):
         read_vectors(model.module, inputs)
 
 

@@ -132,3 +132,31 @@ def test_scope_warnings_and_what_is_absent():
     bare = make_depth(base=None, curves=(), skip=None, skip_agreement=None, bag_of_words=math.nan, warnings=())
     (only,) = depth_sentences(bare)
     assert "a bag of words unknown" in only
+
+
+@pytest.mark.parametrize(
+    ("full", "majority", "reason"),
+    [
+        (Point(0.50, 0.47, 0.53), 0.51, "tuned has not learnt the task (accuracy 0.500 [0.470, 0.530]"),
+        (Point(0.51, 0.51, 0.51), 0.51, "tuned has not learnt the task (accuracy 0.510 [0.510, 0.510]"),
+        (Point(0.54, 0.51, 0.57), 0.51, "tuned may not have learnt the task (accuracy 0.540 [0.510, 0.570]"),
+        (Point(0.50, math.nan, math.nan), 0.51, "tuned has not learnt the task (accuracy 0.500"),
+    ],
+)
+def test_findings_are_not_judged_by_a_model_at_chance(full, majority, reason):
+    said = depth_sentences(make_depth(full=full, majority=majority))
+    (why,) = [s for s in said if "Phang" in s]
+    assert why == (
+        f"{reason}, always the commonest label 0.510), so the findings of Phang et al. 2021, which are about models "
+        "that have, are not judged here."
+    )
+    assert not [s for s in said if "holds here" in s or "NOT hold" in s or "may hold" in s]
+    kept = ("UNTUNED", "TUNED ", "TUNEDORIG", "Skipping one block", "Spans inside the upper half")
+    assert all(any(s.startswith(start) for s in said) for start in kept), "what was measured is still told"
+
+
+@pytest.mark.parametrize("majority", [0.509, math.nan])
+def test_findings_are_judged_by_a_model_above_chance_or_without_a_known_one(majority):
+    said = depth_sentences(make_depth(full=Point(0.54, 0.51, 0.57), majority=majority))
+    assert len([s for s in said if "Phang et al. 2021, section 4" in s]) == 3
+    assert not [s for s in said if "not judged" in s]

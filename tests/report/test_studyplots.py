@@ -65,6 +65,29 @@ def test_another_model_is_drawn_on_the_same_scale_as_wide_as_it_is_deep():
         assert not [other for other in boxes[k + 1 :] if one.overlaps(other)]
 
 
+def inches(axes):
+    width, height = axes.figure.get_size_inches()
+    box = axes.get_position()
+    return pytest.approx((box.width * width, box.height * height))
+
+
+@pytest.mark.parametrize(("columns", "wide"), [(7, 7 / 13 * 1.75), (25, 25 / 13 * 1.75), (61, 3.5)])
+def test_other_models_leave_the_panels_their_size(columns, wide):
+    parts = make_study()
+    for name in ("other", "third"):
+        parts = add_other(parts, quartered(0.7, 0.6, 0.2, columns=columns), name=name)
+    figure = panel_figure(parts, "mean")
+    *panels_drawn, _ = figure.axes
+    assert len(panels_drawn) == 14
+    for axes in panels_drawn:
+        assert inches(axes) == ((wide, wide / columns * 13) if "OTHER" in axes.get_title(loc="left") else (1.75, 1.75))
+    render(figure, "png")
+    boxes = [axes.get_tightbbox() for axes in figure.axes]
+    for k, one in enumerate(boxes):
+        assert not [other for other in boxes[k + 1 :] if one.overlaps(other)]
+    assert all(figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 for box in boxes)
+
+
 def test_constant_layer_is_marked_only_where_it_is():
     parts = make_study()
     cls, mean = panel_figure(parts, "cls"), panel_figure(parts, "mean")

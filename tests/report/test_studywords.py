@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from study_cases import CUT, add_localization, add_other, make_comparison, make_study, quartered
+from study_cases import CUT, add_localization, add_other, make_comparison, make_depth, make_study, quartered
 
 from stratoscope.report.studyparts import largest_difference
 from stratoscope.report.studywords import cut_sentence, study_groups, study_sentences
@@ -202,3 +202,24 @@ def test_models_of_other_depths_say_so():
     mixed = dataclasses.replace(wide, matrices=(matrix,), findings={})
     parts = dataclasses.replace(make_study(), comparisons={"cls": mixed}, tuned=("x",), control=None)
     assert only(about(parts), "x and base do not have the same layers, so there is no drift by layer.")
+
+
+def test_findings_about_tuned_models_are_not_judged_by_one_at_chance():
+    learnt = add_other(make_study(), quartered(0.7, 0.6, 0.2))
+    chance = dataclasses.replace(learnt, depth=make_depth(name="ft-1", majority=0.909))
+    (head, (why,)), *groups = study_groups(chance)
+    assert head == "Verdicts"
+    assert why == (
+        "ft-1 may not have learnt the task (accuracy 0.912 [0.908, 0.916], always the commonest label 0.909), so the "
+        "findings of Phang et al. 2021, which are about models that have, are not judged here."
+    )
+    said = [s for _, group in groups for s in group]
+    assert not [s for s in said if "Phang" in s]
+    for words in ("ft-1 splits best", "ft-2 splits best", "The top layer of ft-1", "with each other", "Across models"):
+        (before,) = [s for s in about(learnt, "mean") if words in s]
+        (after,) = [s for s in about(chance, "mean") if words in s]
+        assert before.startswith(f"{after} ")
+        assert "Phang et al. 2021" in before.removeprefix(after), "the verdict is all that is gone"
+    assert "Verdicts" not in dict(study_groups(learnt))
+    unknown = dataclasses.replace(chance, depth=None)
+    assert [s for s in about(unknown, "mean") if "Phang" in s] == [s for s in about(learnt, "mean") if "Phang" in s]

@@ -355,7 +355,8 @@ def test_a_finished_result_is_read_back_not_made_again(
 def test_another_result_is_replaced_only_when_asked(pair: Pair, tmp_path: Path) -> None:
     pair(out=tmp_path)
     before = (tmp_path / "result.json").read_bytes()
-    with pytest.raises(StratoscopeError, match=r"choose another --out or give --overwrite \(after a run with --keep"):
+    words = "choose another --out, give --overwrite or give --overwrite and --keep, after which further measures do not"
+    with pytest.raises(StratoscopeError, match=words):
         pair(out=tmp_path, measures=["cca"])
     assert (tmp_path / "result.json").read_bytes() == before
     assert list(pair(out=tmp_path, measures=["cca"], overwrite=True)) == ["cca"]

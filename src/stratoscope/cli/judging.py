@@ -21,6 +21,7 @@ from stratoscope.cli.options import (
     Tuned,
     shares_options,
 )
+from stratoscope.cli.usage import Commands
 
 
 @shares_options
@@ -83,7 +84,7 @@ def cut(
     say(f"\nload it with plain transformers from {out}; its model card is {out}/README.md")
 
 
-study = typer.Typer(no_args_is_help=True, help="Studies that put several parts on one page.", rich_markup_mode=None)
+study = typer.Typer(cls=Commands, help="Studies that put several parts on one page.", rich_markup_mode=None)
 
 
 @study.callback()
@@ -153,6 +154,10 @@ def perplexity(
     out: Out,
     loading: Loading,
     text: Annotated[str | None, typer.Option("--text", help="Column of your data that holds the text.")] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="Names of all columns of a file without a header, e.g. 'label text'.")
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Split of a hub data set.")] = None,
     limit: Annotated[int | None, typer.Option(help="Use so many texts, drawn with the seed.")] = None,
     seed: Seed = 0,
     length: Length = None,
@@ -167,7 +172,7 @@ def perplexity(
 
     spec = loading.spec(model, revision)
     with Console() as console:
-        corpus = read_corpus(data, text=text).sample(limit, seed)
+        corpus = read_corpus(data, text=text, columns=columns, split=split).sample(limit, seed)
         points = perplexity_by_depth(spec, corpus, out=out, length=length, batch_tokens=batch_tokens, progress=console)
         write_perplexity(out, spec.label, [(p.value, p.low, p.high) for p in points])
     whole = points[-1]

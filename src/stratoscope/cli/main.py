@@ -5,23 +5,23 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from stratoscope.cli import judging, tuning
+from stratoscope.cli.usage import Commands, UsageError, usage_sentence
 
 # Before torch is imported anywhere: idle BLAS threads sleep instead of spinning on a busy machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 app = typer.Typer(
     name="stratoscope",
+    cls=Commands,
     help="See how fine-tuning reshapes a Transformer, layer by layer.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -125,13 +125,12 @@ def report(
     folder: Annotated[Path, typer.Argument(help="Folder of an earlier comparison, depth result or study.")],
 ) -> None:
     """Rebuild figures and page from a saved result; no model needed."""
-    from stratoscope.cli.show import Console, draw, kind_in, tell
+    from stratoscope.cli.show import Console, draw, page_of, tell
     from stratoscope.core.runfolder import RunFolder
 
-    kind = kind_in(folder)
-    # A folder without a result is not opened, for that would make it one of ours.
-    with Console() as console, RunFolder.open(folder) if (folder / kind.file).is_file() else nullcontext():
-        result = kind.load(folder)
+    page = page_of(folder)  # refuses a folder without one, which opening would make one of ours
+    with Console() as console, RunFolder.open(folder):
+        result = page.load(folder)
         draw(console, folder, result)
     tell(folder, result)
 
@@ -215,11 +214,18 @@ def run() -> None:
     for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
         if signal.getsignal(number) is usual:
             signal.signal(number, _stop)
+    words = sys.argv[1:]
     try:
-        app()
+        sys.exit(app(words, prog_name="stratoscope", standalone_mode=False))
+    except UsageError as e:
+        _refuse(usage_sentence(e, words))
     except StratoscopeError as e:
-        sys.stderr.write(f"stratoscope: {e}\n")
-        sys.exit(2)
+        _refuse(str(e))
     except (StoppedError, KeyboardInterrupt) as e:
         sys.stderr.write("stratoscope: interrupted; run the same command again: what was finished is kept\n")
         sys.exit(128 + (e.number if isinstance(e, StoppedError) else signal.SIGINT))
+
+
+def _refuse(sentence: str) -> NoReturn:
+    sys.stderr.write(f"stratoscope: {sentence}\n")
+    sys.exit(2)

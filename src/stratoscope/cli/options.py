@@ -38,15 +38,17 @@ class TaskOptions:
     task_folder: Annotated[
         str | None, typer.Option("--task-folder", help="The task's published files (GLUE-style); otherwise the hub's.")
     ] = None
-    data: Annotated[
-        str | None, typer.Option("--data", help="Your own rows: JSONL, CSV, TSV, Parquet or hub data set.")
-    ] = None
+    data: Annotated[str | None, typer.Option("--data", help="Your own rows: a JSONL, CSV, TSV or Parquet file.")] = None
     validation: Annotated[
         str | None, typer.Option("--validation", help="Your own rows to judge on; otherwise a fifth of --data.")
     ] = None
     text: Annotated[str | None, typer.Option("--text", help="Column of your data that holds the text.")] = None
     pair: Annotated[str | None, typer.Option("--pair", help="Column that holds the second text.")] = None
     label: Annotated[str | None, typer.Option("--label", help="Column that holds the label.")] = None
+    columns: Annotated[
+        str | None,
+        typer.Option("--columns", help="Names of all columns of a CSV or TSV without a header, e.g. 'label text'."),
+    ] = None
     train_rows: Annotated[
         int | None, typer.Option("--train-rows", help="Use so many training rows, drawn with seed 0.")
     ] = None
@@ -69,6 +71,7 @@ class TaskOptions:
             text=self.text,
             pair=self.pair,
             label=self.label,
+            columns=self.columns,
         )
         if read.note:
             progress.note(f"{read.name}: {read.note}")

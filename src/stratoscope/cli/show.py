@@ -14,9 +14,12 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from stratoscope.core.depth import DEPTH, Depth
-from stratoscope.core.result import RESULT, Comparison
-from stratoscope.core.study import STUDY, Study
+from stratoscope.core import kinds
+from stratoscope.core.depth import Depth
+from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.kinds import Kind, kind_in
+from stratoscope.core.result import Comparison
+from stratoscope.core.study import Study
 from stratoscope.measures.table import MEASURES
 from stratoscope.report.depthpage import write_depth
 from stratoscope.report.depthwords import depth_sentences
@@ -103,10 +106,10 @@ def _span(seconds: float) -> str:
 
 
 @dataclass(frozen=True)
-class Kind:
-    """One kind of result: the file that holds it, how it is read, drawn, and put into words."""
+class Page:
+    """How a kind of result is read, drawn, and put into words."""
 
-    file: str
+    kind: Kind
     load: Callable[[Path], Any]
     write: Callable[[Path, Any], Any]
     words: Callable[[Any], Sequence[str]]
@@ -116,32 +119,50 @@ def _write_comparison(folder: Path, comparison: Comparison) -> None:
     write_report(folder, comparison, descriptions={m.name: m.summary for m in MEASURES})
 
 
-KINDS: Mapping[type, Kind] = {
-    Study: Kind(STUDY, Study.load, write_study, study_sentences),
-    Depth: Kind(DEPTH, Depth.load, write_depth, depth_sentences),
-    Comparison: Kind(RESULT, Comparison.load, _write_comparison, sentences),
+PAGES: Mapping[type, Page] = {
+    Study: Page(kinds.STUDY, Study.load, write_study, study_sentences),
+    Depth: Page(kinds.DEPTH, Depth.load, write_depth, depth_sentences),
+    Comparison: Page(kinds.COMPARISON, Comparison.load, _write_comparison, sentences),
 }
-"""Every kind of result a folder may hold; a study's folder has the others inside."""
+"""Of the kinds a folder may hold, those that have a page."""
 
 
-def kind_in(folder: Path) -> Kind:
-    """The kind of result a folder holds; that of a comparison, whose loading says what is missing, when none."""
-    return next((kind for kind in KINDS.values() if (folder / kind.file).is_file()), KINDS[Comparison])
+def page_of(folder: Path) -> Page:
+    """The page of what a folder holds; without one, an error says what the folder is and which have one."""
+    pages = {page.kind: page for page in PAGES.values()}
+    held = kind_in(folder)
+    if held in pages:
+        return pages[held]
+    commands = [f"'stratoscope {kind.command}'" for kind in pages]
+    wanted = f"a folder that {', '.join(commands[:-1])} or {commands[-1]} wrote"
+    if not folder.is_dir():
+        got = "a file" if folder.exists() else "nothing of that name"
+        raise StratoscopeError(f"{folder}: expected {wanted}, got {got}; check the path")
+    inside = {folder: held} if held else {f: kind for f in sorted(folder.iterdir()) if (kind := kind_in(f))}
+    if drawn := next((f for f, kind in inside.items() if kind in pages), None):
+        raise StratoscopeError(f"{folder} holds no result itself; give a folder inside it that does, such as {drawn}")
+    if inside:
+        where, kind = next(iter(inside.items()))
+        raise StratoscopeError(
+            f"{folder} holds {kind.what} ({(where / kind.file).relative_to(folder)}), for which there is no page; "
+            f"give {wanted}"
+        )
+    raise StratoscopeError(f"{folder} holds no result; give {wanted}")
 
 
 def draw(console: Console, folder: Path, result: Study | Depth | Comparison) -> None:
     """Write figures and page into a run folder that the caller holds."""
     with console.step("drawing", 1) as advance:
-        KINDS[type(result)].write(folder, result)
+        PAGES[type(result)].write(folder, result)
         advance(1)
 
 
 def tell(folder: Path, result: Study | Depth | Comparison) -> None:
     """Say in words what the result shows, and name the next step."""
-    kind = KINDS[type(result)]
-    for sentence in kind.words(result):
+    page = PAGES[type(result)]
+    for sentence in page.words(result):
         say(f"- {sentence}")
-    say(f"\nopen {folder}/{PAGE} in a browser; the numbers are in {folder}/{kind.file}")
+    say(f"\nopen {folder}/{PAGE} in a browser; the numbers are in {folder}/{page.kind.file}")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

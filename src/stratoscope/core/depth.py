@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stratoscope.core import kinds
 from stratoscope.core.errors import ForeignResultError, StratoscopeError, unknown_name
 from stratoscope.core.result import ModelInfo, Values, from_lists, to_lists
 from stratoscope.core.runfolder import canonical_json, digest, write_text
 
-DEPTH = "depth.json"
+DEPTH = kinds.DEPTH.file
 KIND = "depth"
 FORMAT = 1
 
@@ -108,7 +109,7 @@ class Depth:
         """Read a saved result; a missing, foreign or damaged one is an error that says which."""
         path = Path(folder) / DEPTH
         if not path.is_file():
-            raise StratoscopeError(f"no {DEPTH} in {folder}; run 'stratoscope depth ... --out {folder}' first")
+            raise kinds.DEPTH.missing(folder)
         try:
             plain = json.loads(path.read_text(encoding="utf-8"))
             if (plain["kind"], plain["format"]) != (KIND, FORMAT):

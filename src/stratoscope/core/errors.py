@@ -3,11 +3,33 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
+from typing import Self
+
+OPTION = re.compile(r"--[a-z][a-z-]*")
 
 
 class StratoscopeError(Exception):
-    """Bad input or a state the user can mend; the CLI prints it as one sentence and exits with code 2."""
+    """Bad input or a state the user can mend; the CLI prints it as one sentence and exits with code 2.
+
+    `ways` are what to do about it, any of which will do; advice that names an option belongs here rather than into the
+    fact, so that it is left out where there is no such option.
+    """
+
+    def __init__(self, fact: str, *ways: str) -> None:
+        super().__init__(fact, *ways)
+        self.fact = fact
+        self.ways = ways
+
+    def __str__(self) -> str:
+        *others, last = self.ways or ("",)
+        advice = f"{', '.join(others)} or {last}" if others else last
+        return f"{self.fact}; {advice}" if advice else self.fact
+
+    def where(self, has: Callable[[str], bool]) -> Self:
+        """The same error for a place that `has` some options only: what names another is no way there."""
+        return type(self)(self.fact, *(way for way in self.ways if all(map(has, OPTION.findall(way)))))
 
 
 class ForeignResultError(StratoscopeError):
@@ -16,9 +38,6 @@ class ForeignResultError(StratoscopeError):
 
 class UnknownNameError(StratoscopeError, KeyError):
     """A name that is not in a table; also a KeyError, so that mappings behave (`in`, `get`)."""
-
-    def __str__(self) -> str:  # KeyError would show its message in quotes
-        return Exception.__str__(self)
 
 
 def unknown_name(kind: str, got: str, choices: Iterable[str]) -> UnknownNameError:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from stratoscope.core.errors import ForeignResultError, StratoscopeError, unknown_name
+from stratoscope.core.kinds import COMPARISON
 from stratoscope.core.runfolder import atomic, canonical_json, digest, file_sha256, write_text
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 Values = npt.NDArray[np.float64]
 
-RESULT = "result.json"
+RESULT = COMPARISON.file
 ARRAYS = "arrays.safetensors"
 KIND = "comparison"
 FORMAT = 2
@@ -233,7 +234,7 @@ class Comparison(Mapping[str, Matrix]):
         folder = Path(folder)
         path = folder / RESULT
         if not path.is_file():
-            raise StratoscopeError(f"no {RESULT} in {folder}; run 'stratoscope compare ... --out {folder}' first")
+            raise COMPARISON.missing(folder)
         try:
             plain = json.loads(path.read_text(encoding="utf-8"))
             if plain["format"] != FORMAT:

@@ -17,18 +17,12 @@ from typing import IO, Any
 from safetensors import SafetensorError
 
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.kinds import KINDS
 
 LOCK = ".lock"
 PARTS = "parts"
 FIGURES = "figures"
-RESULTS = {
-    "result.json": "a comparison",
-    "depth.json": "a model judged at every depth",
-    "study.json": "a study",
-    "perplexity.json": "perplexities",
-    "config.json": "a model",
-}
-"""What a folder is that has such a file; figures and page of two kinds would replace each other."""
+ANOTHER = "choose another --out"
 
 
 def canonical_json(value: Any) -> str:
@@ -57,8 +51,8 @@ def disk_errors(path: Path) -> Iterator[None]:
         if number is None:
             raise
         if number in (errno.ENOSPC, errno.EDQUOT):
-            raise StratoscopeError(f"no space left on the disk of {path}; free some or choose another --out") from e
-        raise StratoscopeError(f"cannot write to {path}: {os.strerror(number)}; choose another --out") from e
+            raise StratoscopeError(f"no space left on the disk of {path}", "free some", ANOTHER) from e
+        raise StratoscopeError(f"cannot write to {path}: {os.strerror(number)}", ANOTHER) from e
 
 
 def _error_number(e: Exception) -> int | None:
@@ -108,16 +102,17 @@ class RunFolder:
     def open(cls, path: str | Path, *, makes: str | None = None) -> Iterator[RunFolder]:
         """Create the folder if needed and hold its lock; a second writer gets an error, not a race.
 
-        `makes` names the file of the result to come: a folder with a result of another kind is refused.
+        `makes` names the file of the result to come: a folder of another kind is refused, for figures and page of the
+        two would replace each other.
         """
         folder = Path(path)
-        for file, what in RESULTS.items():
-            if makes not in (None, file) and (folder / file).is_file():
-                raise StratoscopeError(f"{folder} holds {what} ({file}); choose another --out")
+        for kind in KINDS:
+            if makes not in (None, kind.file) and (folder / kind.file).is_file():
+                raise StratoscopeError(f"{folder} holds {kind.what} ({kind.file})", ANOTHER)
         if folder.exists() and not folder.is_dir():
             raise StratoscopeError(f"--out {folder} is a file; give a folder")
         if (folder / PARTS).exists() and not (folder / LOCK).exists():
-            raise StratoscopeError(f"{folder} has a folder '{PARTS}' that no run made; choose another --out")
+            raise StratoscopeError(f"{folder} has a folder '{PARTS}' that no run made", ANOTHER)
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             lock = (folder / LOCK).open("w")
@@ -125,9 +120,7 @@ class RunFolder:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as e:
-                raise StratoscopeError(
-                    f"{folder} is in use by another run; wait for it to end or choose another --out"
-                ) from e
+                raise StratoscopeError(f"{folder} is in use by another run", "wait for it to end", ANOTHER) from e
             opened = cls(folder)
             opened._clear_leftovers()
             yield opened

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stratoscope.core import kinds
 from stratoscope.core.depth import DEPTH, Depth
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.result import Comparison, ModelInfo
 from stratoscope.core.runfolder import canonical_json, write_text
 
-STUDY = "study.json"
+STUDY = kinds.STUDY.file
 LOCALIZATION = "localization"
 KIND, FORMAT = "study", 1
 """As of a comparison: keys that are only added do not raise the format, and an index without them is still read."""
@@ -74,9 +75,7 @@ class Study:
         folder = Path(folder)
         path = folder / STUDY
         if not path.is_file():
-            raise StratoscopeError(
-                f"no {STUDY} in {folder}; run 'stratoscope study finetuned ... --out {folder}' first"
-            )
+            raise kinds.STUDY.missing(folder)
         try:
             plain = json.loads(path.read_text(encoding="utf-8"))
             if (plain["kind"], plain["format"]) != (KIND, FORMAT):

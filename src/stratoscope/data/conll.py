@@ -92,8 +92,9 @@ def _conllu_sentence(path: Path, block: list[tuple[int, str]]) -> Sentence | Non
 
 def _malformed(path: Path, number: int, problem: str) -> StratoscopeError:
     return StratoscopeError(
-        f"{path}: line {number}: malformed CoNLL-U: expected {problem}; mend the line, or if the file has other "
-        "columns, name it .conll and give --columns"
+        f"{path}: line {number}: malformed CoNLL-U: expected {problem}",
+        "mend the line",
+        "if the file has other columns, name it .conll and give --columns",
     )
 
 

@@ -16,9 +16,10 @@ TIMEOUT = 10.0
 """Seconds the hub may take to answer before only the local cache is tried."""
 
 
-def hub_table(source: str, *, split: str | None = None, revision: str | None = None) -> Table:
-    """`name`, `org/name` or `name:config`; classes are resolved to their names."""
-    datasets = optional_module("datasets", extra="hub", wanted_for=f"--data '{source}' is no file, and a hub data set")
+def hub_table(source: str, *, split: str | None = None, revision: str | None = None, asked_by: str = "--data") -> Table:
+    """`name`, `org/name` or `name:config`; classes are resolved to their names. `asked_by` begins what errors say."""
+    asked = f"{asked_by} '{source}'"
+    datasets = optional_module("datasets", extra="hub", wanted_for=f"{asked} is no file, and a hub data set")
     name, _, config = source.partition(":")
     online = hub_answers(name, revision)
     try:
@@ -26,7 +27,7 @@ def hub_table(source: str, *, split: str | None = None, revision: str | None = N
             dataset = datasets.load_dataset(name, config or None, split=split or DEFAULT_SPLIT, revision=revision)
     except Exception as e:
         # The library raises many kinds (connection, value, runtime, Arrow); each means that this name gives no data.
-        raise _unreadable(source, split, online, e) from e
+        raise _unreadable(asked, split, online, e) from e
     return _table(f"hub data set {source}", dataset)
 
 
@@ -57,20 +58,20 @@ def _cache_only(datasets: Any) -> Iterator[None]:
         datasets.config.HF_HUB_OFFLINE = before
 
 
-def _unreadable(source: str, split: str | None, online: bool, error: Exception) -> StratoscopeError:
+def _unreadable(asked: str, split: str | None, online: bool, error: Exception) -> StratoscopeError:
     if not online and isinstance(error, OSError):
         return StratoscopeError(
-            f"--data '{source}': expected a file or a reachable hub data set, got no such file and no answer from the "
-            "hub; check the path, or the network (and HF_HUB_OFFLINE)"
+            f"{asked}: expected a file or a reachable hub data set, got no such file and no answer from the hub",
+            "check the path or the network (and HF_HUB_OFFLINE)",
         )
     if isinstance(error, OSError):
         return StratoscopeError(
-            f"--data '{source}': expected a file or a hub data set, got neither ({_first_line(error)}); "
-            "check the path or the name"
+            f"{asked}: expected a file or a hub data set, got neither ({_first_line(error)})",
+            "check the path or the name",
         )
     return StratoscopeError(
-        f"--data '{source}': the hub data set could not be read with split '{split or DEFAULT_SPLIT}' "
-        f"({_first_line(error)}); choose another with --split, or a configuration with 'name:config'"
+        f"{asked}: the hub data set could not be read with split '{split or DEFAULT_SPLIT}' ({_first_line(error)})",
+        "choose another with --split, or a configuration with 'name:config'",
     )
 
 

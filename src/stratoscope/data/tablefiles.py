@@ -107,15 +107,16 @@ def _delimited(path: Path, records: Iterator[tuple[int, list[str]]], columns: st
     for number, record in records:
         if len(record) != len(names):
             raise StratoscopeError(
-                f"{path}: line {number}: expected {len(names)} columns ({', '.join(names)}), got {len(record)}; "
-                "mend the line, or name the columns of a file without a header with --columns"
+                f"{path}: line {number}: expected {len(names)} columns ({', '.join(names)}), got {len(record)}",
+                "mend the line",
+                "name the columns of a file without a header with --columns",
             )
         rows.append(dict(zip(names, record, strict=True)))
     if not rows:
         raise _empty(path)
     used = tuple(dict.fromkeys(n for n in names if n and n != IGNORED))
-    hint = ", or the columns with --columns if the file has no header" if columns is None else ""
-    return Table(str(path), used, lambda wanted: rows, hint)
+    ways = ("name the columns with --columns if the file has no header",) if columns is None else ()
+    return Table(str(path), used, lambda wanted: rows, ways)
 
 
 def _empty(path: Path) -> StratoscopeError:

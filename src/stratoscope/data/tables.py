@@ -52,8 +52,8 @@ class Table:
     columns: tuple[str, ...]
     rows: Callable[[tuple[str, ...]], Iterable[Mapping[str, object]]]
     """Rows in source order, holding at least the columns asked for; an absent key is a missing value."""
-    hint: str = ""
-    """What else to try when no column looks like text."""
+    ways: tuple[str, ...] = ()
+    """What else to do when no column looks like text."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ def to_corpus(
             positions.append(k)
     if not sentences:
         raise StratoscopeError(
-            f"{table.source}: no usable text: expected it in {_list(roles.texts)}, got only blanks ({len(rows)} rows); "
-            f"name another column with --text (columns: {_list(table.columns)})"
+            f"{table.source}: no usable text: expected it in {_list(roles.texts)}, got only blanks ({len(rows)} rows)",
+            f"name another column with --text (columns: {_list(table.columns)})",
         )
     _refuse_numbers(table, roles, sentences, positions)
     labelled = any(found is not None for found in labels)
@@ -135,13 +135,16 @@ def _infer_texts(table: Table, pair: str | None, label: str | None) -> tuple[str
     if not found:
         raise StratoscopeError(
             f"{table.source}: expected a column with a well-known name such as {_list(TEXTS[:4])}, "
-            f"got the columns: {_list(table.columns)}; name the text with --text{table.hint}"
+            f"got the columns: {_list(table.columns)}",
+            "name the text with --text",
+            *table.ways,
         )
     if len(found) > 1:
         options = ", or ".join(" with ".join(f"'{c}'" for c in both if c is not None) for both in found)
         raise StratoscopeError(
-            f"{table.source}: expected one text, got several candidates: {options}; choose with --text, and --pair "
-            f"for a second text (columns: {_list(table.columns)})"
+            f"{table.source}: expected one text, got several candidates: {options}",
+            f"choose with --text (columns: {_list(table.columns)})",
+            "with --text and --pair for two texts",
         )
     return found[0]
 
@@ -151,7 +154,7 @@ def _infer_label(table: Table, texts: tuple[str | None, ...]) -> str | None:
     found = [known[name] for name in LABELS if name in known]
     if len(found) > 1 and found[0].strip().casefold() != LABELS[0]:
         raise StratoscopeError(
-            f"{table.source}: expected one label column, got several candidates: {_list(found)}; choose with --label"
+            f"{table.source}: expected one label column, got several candidates: {_list(found)}", "choose with --label"
         )
     return found[0] if found else None
 
@@ -169,8 +172,8 @@ def _labels(table: Table, rows: list[Mapping[str, object]], roles: _Roles) -> li
             labels.append(None if value is None or not str(value).strip() else str(value))
         elif roles.label_named:
             raise StratoscopeError(
-                f"{table.source}: row {k + 1}, column '{roles.label}': expected a label, got {_describe(value)}; "
-                f"name another column with --label (columns: {_list(table.columns)})"
+                f"{table.source}: row {k + 1}, column '{roles.label}': expected a label, got {_describe(value)}",
+                f"name another column with --label (columns: {_list(table.columns)})",
             )
         else:
             return [None] * len(rows)
@@ -181,8 +184,8 @@ def _text(table: Table, k: int, column: str, value: object) -> str:
     if isinstance(value, str) and not isinstance(value, Literal):
         return value
     raise StratoscopeError(
-        f"{table.source}: row {k + 1}, column '{column}': expected text, got {_describe(value)}; "
-        f"name the text column with --text (columns: {_list(table.columns)})"
+        f"{table.source}: row {k + 1}, column '{column}': expected text, got {_describe(value)}",
+        f"name the text column with --text (columns: {_list(table.columns)})",
     )
 
 
@@ -194,8 +197,8 @@ def _refuse_numbers(table: Table, roles: _Roles, sentences: list[Sentence], posi
         if all(_NUMBER.fullmatch(v) for v in values):
             raise StratoscopeError(
                 f"{table.source}: row {positions[0] + 1}, column '{column}': expected text, got the number {values[0]} "
-                f"and numbers only in the whole column; name the text column with --text "
-                f"(columns: {_list(table.columns)})"
+                "and numbers only in the whole column",
+                f"name the text column with --text (columns: {_list(table.columns)})",
             )
 
 

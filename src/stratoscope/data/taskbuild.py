@@ -49,8 +49,9 @@ def _format(name: str, task: Task | None, given: Sequence[TaskRows]) -> tuple[st
             says = {SINGLE: "one text", PAIR: "a pair of texts", CHOICE: f"{max(choices, 2)} choices"}
             got = f"{number} choices" if form == CHOICE else says[form]
             raise StratoscopeError(
-                f"{name}: expected {says[expected]} a row, got {got} in {rows.source}; "
-                "name the columns with --text and --pair, or choose a task of that format"
+                f"{name}: expected {says[expected]} a row, got {got} in {rows.source}",
+                "name the columns with --text and --pair",
+                "choose a task of that format",
             )
     return expected, choices
 

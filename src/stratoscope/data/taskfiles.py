@@ -78,10 +78,14 @@ def file_table(path: Path, header: str | None = None) -> Table:
     if header is not None and suffix in HEADERLESS:
         return HEADERLESS[suffix](path, header)
     if suffix not in TABLES:
-        raise StratoscopeError(
-            f"{path}: expected a file ending in {', '.join(TABLES)}, got '{suffix or path.name}'; rename or convert it"
-        )
+        raise no_table(path)
     return TABLES[suffix](path)
+
+
+def no_table(path: Path) -> StratoscopeError:
+    """The error for a file whose rows have no columns, and so no labels."""
+    got = path.suffix.lower() or path.name
+    return StratoscopeError(f"{path}: expected a file ending in {', '.join(TABLES)}, got '{got}'; rename or convert it")
 
 
 def choice_lines(path: Path) -> Table:
@@ -102,6 +106,14 @@ def choice_lines(path: Path) -> Table:
 
 def table_rows(table: Table, columns: Columns) -> TaskRows:
     """Read the columns a task names."""
+    wanted = [c for c in (*columns.text, columns.pair, *columns.choices, columns.label) if c is not None]
+    missing = [c for c in wanted if c not in table.columns]
+    if missing:
+        what = "multiple-choice columns" if columns.choices else "columns"
+        raise StratoscopeError(
+            f"{table.source}: expected the {what} {', '.join(wanted)}, got no {', '.join(missing)}; "
+            f"rename the columns ({', '.join(table.columns)})"
+        )
     if columns.choices:
         return _choice_rows(table, columns)
     (text,) = columns.text
@@ -129,12 +141,6 @@ def corpus_rows(source: str, corpora: list[Corpus]) -> TaskRows:
 def _choice_rows(table: Table, columns: Columns) -> TaskRows:
     """Multiple choice as one pair of texts per choice, each checked as any pair of columns is."""
     wanted = (*columns.text, *columns.choices, columns.label)
-    missing = [c for c in wanted if c not in table.columns]
-    if missing:
-        raise StratoscopeError(
-            f"{table.source}: expected the multiple-choice columns {', '.join(wanted)}, got no {', '.join(missing)}; "
-            f"rename the columns ({', '.join(table.columns)})"
-        )
     text = " + ".join(columns.text)
     rows: list[Mapping[str, object]] = []
     names: tuple[str, ...] = ()

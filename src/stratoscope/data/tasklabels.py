@@ -19,7 +19,9 @@ def labelled(rows: TaskRows) -> list[str]:
     if missing:
         raise StratoscopeError(
             f"{rows.source}: expected a label in every row, got none in {len(missing)} of {len(rows)} rows "
-            f"(the first is row {rows.positions[missing[0]] + 1}); remove them, or name the column with --label"
+            f"(the first is row {rows.positions[missing[0]] + 1})",
+            "remove them",
+            "name the column with --label",
         )
     return [str(label) for label in rows.labels]
 
@@ -40,7 +42,8 @@ def infer_labels(source: str, written: Sequence[str]) -> tuple[str, ...] | None:
     if 2 * len(names) > len(written):
         raise StratoscopeError(
             f"{source}: expected labels that repeat, got {len(names)} different ones in {len(written)} rows "
-            f"({_some(names)}); name the label column with --label"
+            f"({_some(names)})",
+            "name the label column with --label",
         )
     return names
 
@@ -63,7 +66,9 @@ def _class(rows: TaskRows, k: int, written: str, labels: Sequence[str], codes: S
     also = f" or {', '.join(codes)}" if tuple(codes) != tuple(labels) else ""
     raise StratoscopeError(
         f"{rows.source}: row {rows.positions[k] + 1}: expected one of the labels {_some(labels)}{also}, "
-        f"got '{written}'; mend the row, or name the column with --label"
+        f"got '{written}'",
+        "mend the row",
+        "name the column with --label",
     )
 
 
@@ -72,7 +77,9 @@ def _target(rows: TaskRows, k: int, written: str) -> float:
     if number is None:
         raise StratoscopeError(
             f"{rows.source}: row {rows.positions[k] + 1}: expected a number as the target of a regression, "
-            f"got '{written}'; mend the row, or name the column with --label"
+            f"got '{written}'",
+            "mend the row",
+            "name the column with --label",
         )
     return number
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.data.hub import hub_table
-from stratoscope.data.readers import read_corpus
+from stratoscope.data.readers import TABLES, read_corpus
 from stratoscope.data.taskbuild import ACCURACY, CORRELATION, build
 from stratoscope.data.taskdata import CHOICE, FORMATS, PAIR, SINGLE, SPLITS, Example, TaskData
-from stratoscope.data.taskfiles import TaskRows, corpus_rows, file_table, folder_files, table_rows
+from stratoscope.data.taskfiles import TaskRows, corpus_rows, file_table, folder_files, no_table, table_rows
 from stratoscope.data.taskspec import Columns, Folder, Task
 
 __all__ = ["FORMATS", "SPLITS", "TASKS", "Example", "Task", "TaskData", "read_task", "task_named"]
 
 ENTAILMENT = ("entailment", "not_entailment")
 FOUR = ("0", "1", "2", "3")
+NAMING = ("--text", "--pair", "--label", "--columns")
+"""Options that name the columns of the user's own rows."""
 
 
 def _glue(
@@ -186,41 +190,53 @@ def read_task(
     text: str | None = None,
     pair: str | None = None,
     label: str | None = None,
+    columns: str | None = None,
     seed: int = 0,
     revision: str | None = None,
 ) -> TaskData:
     """Read a task from a folder of its published files, from the user's own files, or else from the hub.
 
     With `data` (and `validation`, else a seeded 80/20 split) a name of `TASKS` sets format, labels and metric, any
-    other name is the user's own task, whose labels are inferred; `text`, `pair` and `label` name their columns.
+    other name is the user's own task, whose labels are inferred; `text`, `pair` and `label` name their columns, and
+    `columns` all those of a CSV or TSV without a header.
     """
-    where = f"task {name}"
+    where, naming = f"task {name}", {"text": text, "pair": pair, "label": label, "columns": columns}
     if data is None:
-        _refuse(where, "your own data", {"validation": validation, "text": text, "pair": pair, "label": label})
+        _refuse(where, "your own data", {"validation": validation, **naming})
         task = task_named(name)
-        if folder is None:
-            return build(name, task, _from_hub(task, revision), seed=seed, note=task.note)
-        _refuse(where, "the hub, not to a folder", {"revision": revision})
-        return build(name, task, _from_folder(task, Path(folder).expanduser()), seed=seed, note=task.note)
+        if folder is not None:
+            _refuse(where, "the hub, not to a folder", {"revision": revision})
+        with _columns_fixed():
+            given = _from_hub(task, revision) if folder is None else _from_folder(task, Path(folder).expanduser())
+            return build(name, task, given, seed=seed, note=task.note)
     _refuse(where, "the published task, not to your own data", {"folder": folder, "revision": revision})
     known = next((t for t in TASKS if t.name == name), None)
     files = [data] if validation is None else [data, validation]
-    rows = [_own_rows(f, known, text=text, pair=pair, label=label) for f in files]
+    rows = [_own_rows(f, known, naming) for f in files]
     notes = dict.fromkeys(_columns_read(r) for r in rows if r.columns)
     if validation is not None and Path(validation).expanduser().samefile(Path(data).expanduser()):
         notes["judged on its own training rows: the scores say nothing of other text"] = None
     return build(name, known, rows, seed=seed, note="; ".join(notes))
 
 
+@contextmanager
+def _columns_fixed() -> Iterator[None]:
+    """Where the task says which columns hold what, no error advises to name others."""
+    try:
+        yield
+    except StratoscopeError as e:
+        raise e.where(lambda option: option not in NAMING) from e
+
+
 def _from_hub(task: Task, revision: str | None) -> list[TaskRows]:
     source = task.hub if task.config is None else f"{task.hub}:{task.config}"
     try:
-        tables = [hub_table(source, split=split, revision=revision or task.revision) for split in task.splits]
+        tables = [
+            hub_table(source, split=split, revision=revision or task.revision, asked_by=f"task {task.name}:")
+            for split in task.splits
+        ]
     except StratoscopeError as e:
-        said = str(e).removeprefix("--data ")
-        raise StratoscopeError(
-            f"task {task.name}: {said}; or give --task-folder with the files of {task.folder.name}"
-        ) from e
+        raise StratoscopeError(e.fact, *e.ways, f"give --task-folder with the files of {task.folder.name}") from e
     return [table_rows(table, task.columns) for table in tables]
 
 
@@ -229,14 +245,17 @@ def _from_folder(task: Task, folder: Path) -> list[TaskRows]:
     return [table_rows(file_table(path, task.folder.header), task.folder.columns or task.columns) for path in files]
 
 
-def _own_rows(source: str, task: Task | None, *, text: str | None, pair: str | None, label: str | None) -> TaskRows:
+def _own_rows(source: str, task: Task | None, naming: dict[str, str | None]) -> TaskRows:
     path = Path(source).expanduser()
     if not path.is_file():
         raise StratoscopeError(f"{source}: expected a file with the task's rows, but it does not exist; check the path")
     if task is not None and task.format == CHOICE:
-        _refuse(f"task {task.name}", "single and pair tasks", {"text": text, "pair": pair, "label": label})
-        return table_rows(file_table(path), task.columns)
-    return corpus_rows(source, [read_corpus(str(path), text=text, pair=pair, label=label)])
+        _refuse(f"task {task.name}", "single and pair tasks", naming)
+        with _columns_fixed():
+            return table_rows(file_table(path), task.columns)
+    if path.suffix.lower() not in TABLES:
+        raise no_table(path)
+    return corpus_rows(source, [read_corpus(str(path), **naming)])
 
 
 def _columns_read(rows: TaskRows) -> str:

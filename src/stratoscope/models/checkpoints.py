@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.kinds import MODEL
 from stratoscope.core.runfolder import file_sha256
 
-CONFIG = "config.json"
+CONFIG = MODEL.file
 SAFE = "model.safetensors"
 SAFE_INDEX = "model.safetensors.index.json"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -67,8 +68,9 @@ def check_folder(checkpoint: Checkpoint, *, weights: bool, allow_pickle: bool) -
     pickle = next((p for p in PICKLES if (folder / p).is_file()), None)
     if pickle is None:
         raise StratoscopeError(
-            f"{folder} has no weights ({SAFE}); expected a checkpoint folder written by save_pretrained,"
-            " or give --random-init to use the architecture alone"
+            f"{folder} has no weights ({SAFE})",
+            "give a checkpoint folder written by save_pretrained",
+            "give --random-init to use the architecture alone",
         )
     if not allow_pickle:
         raise StratoscopeError(

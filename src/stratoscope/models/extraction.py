@@ -208,7 +208,9 @@ def _check_finite(layers: list[Tensor], members: IntArray, name: str, corpus: Co
         r = members[int((~x.isfinite()).any(dim=1).nonzero()[0])]
         raise StratoscopeError(
             f"'{name}' gives a value that is not finite at layer {k}, sentence {corpus.positions[rows.sentence[r]]},"
-            f" {_described(corpus, rows, int(r))}; check its weights, or load it with --dtype float32"
+            f" {_described(corpus, rows, int(r))}",
+            "check its weights",
+            "load it with --dtype float32",
         )
 
 

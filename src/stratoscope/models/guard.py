@@ -21,23 +21,29 @@ def guarded(source: str, what: str, *, local: bool) -> Iterator[None]:
             yield
     except Exception as e:
         # transformers, the hub client, safetensors and remote code raise anything here; the cause stays attached.
-        raise StratoscopeError(_message(source, what, str(e).strip() or type(e).__name__, local=local)) from e
+        raise _unloadable(source, what, str(e).strip() or type(e).__name__, local=local) from e
 
 
-def _message(source: str, what: str, text: str, *, local: bool) -> str:
+def _unloadable(source: str, what: str, text: str, *, local: bool) -> StratoscopeError:
     reason = re.split(r"(?<=[.!?])\s|\n", text)[0].rstrip(".:")
     if "trust_remote_code" in text:
-        return f"'{source}' brings its own code; read it, and give --trust-remote-code if you want to run it"
-    if local:
-        return f"cannot read the {what} of '{source}' ({reason}); give a checkpoint written by save_pretrained"
-    if "safetensors" in text:
-        return (
-            f"'{source}' on the hub has no safetensors weights; give another --revision,"
-            " or --allow-pickle if you trust its pickle"
+        return StratoscopeError(
+            f"'{source}' brings its own code", "read it, and give --trust-remote-code if you want to run it"
         )
-    return (
-        f"cannot get '{source}': expected a local folder or a hub id that can be reached, got neither"
-        f" ({reason}); check the spelling and the network, or give a folder"
+    if local:
+        return StratoscopeError(
+            f"cannot read the {what} of '{source}' ({reason})", "give a checkpoint written by save_pretrained"
+        )
+    if "safetensors" in text:
+        return StratoscopeError(
+            f"'{source}' on the hub has no safetensors weights",
+            "give another --revision",
+            "give --allow-pickle if you trust its pickle",
+        )
+    return StratoscopeError(
+        f"cannot get '{source}': expected a local folder or a hub id that can be reached, got neither ({reason})",
+        "check the spelling and the network",
+        "give a folder",
     )
 
 

@@ -202,8 +202,9 @@ def _check_finite(layers: Tensor, inputs: Inputs) -> None:
     for k, x in enumerate(layers):
         if not bool(x.sum(dtype=torch.float64).isfinite()):
             raise StratoscopeError(
-                f"'{inputs.encoder.name}' gives a value that is not finite at layer {k}; check its weights, or load it"
-                " with --dtype float32"
+                f"'{inputs.encoder.name}' gives a value that is not finite at layer {k}",
+                "check its weights",
+                "load it with --dtype float32",
             )
 
 

@@ -93,8 +93,9 @@ def perplexity(
     if not np.isfinite(losses).all():
         k = corpus.positions[texts[np.flatnonzero(~np.isfinite(losses))[0]]]
         raise StratoscopeError(
-            f"'{encoder.name}' gives a probability that is not finite in text {k} of '{corpus.name}';"
-            " check its weights, or load it with --dtype float32"
+            f"'{encoder.name}' gives a probability that is not finite in text {k} of '{corpus.name}'",
+            "check its weights",
+            "load it with --dtype float32",
         )
     return summary(losses, encoded.lengths[texts] - 1, cut)
 

@@ -167,7 +167,8 @@ class _Keeper(TrainerCallback):
         step = state.global_step
         if not math.isfinite((logs or {}).get("loss", 0.0)):
             raise StratoscopeError(
-                f"{self.setup.label}: the loss is not a number at step {step}; give a lower --lr (it was {self.lr:g})"
+                f"{self.setup.label}: the loss is not a number at step {step}",
+                f"give a lower --lr (it was {self.lr:g})",
             )
         if self.setup.early is not None and step in self.setup.early_steps:
             name, score = self.setup.early[0], self.setup.early[1]()
@@ -221,7 +222,7 @@ def _check_device(setup: Setup) -> None:
         raise unknown_name("dtype", setup.precision, PRECISIONS)
     if setup.precision == "float16" and setup.device.type != "cuda":
         raise StratoscopeError(
-            f"training in float16 needs a CUDA device, got '{setup.device.type}'; give --dtype float32"
+            f"training in float16 needs a CUDA device, got '{setup.device.type}'", "give --dtype float32"
         )
     if setup.device.index:
         raise StratoscopeError(

@@ -37,9 +37,27 @@ def depth_observations(depth: Depth) -> list[str]:
         *_scope(depth),
         *(s for name in (UNTUNED, TUNED) if name in curves for s in _droppable(depth, curves[name])),
         *_top_layers(depth, curves),
-        *_lag(curves),
+        *_lag(depth, curves),
         *_skipping(depth),
     ]
+
+
+def at_chance(depth: Depth) -> str | None:
+    """Why no finding about fine-tuned models is tried on this one; None where it is known to have learnt its task."""
+    full, floor = depth.full, depth.majority
+    if not (full.value <= floor or full.low <= floor):
+        return None
+    known = "has not" if full.value <= floor else "may not have"
+    numbers = f"{metric_name(depth)} {shown(full)}, always the commonest label {floor:.3f}"
+    return (
+        f"{printable(depth.model.name)} {known} learnt the task ({numbers}), so the findings of Phang et al. 2021, "
+        "which are about models that have, are not judged here."
+    )
+
+
+def verdict(depth: Depth | None, text: str) -> str:
+    """A verdict on phang2021, after a blank, unless the model is at chance; without depth that is not known."""
+    return "" if depth is not None and at_chance(depth) else f" {text}"
 
 
 def metric_name(depth: Depth) -> str:
@@ -73,8 +91,8 @@ def _scope(depth: Depth) -> Iterator[str]:
             f"The whole model beats a bag of words by {_points(full.value - depth.bag_of_words)}, but its interval "
             f"reaches down to {full.low:.3f}, so it may not on other rows."
         )
-    if full.value <= depth.majority:
-        yield "It does not beat the commonest label either: this model has not learnt the task."
+    if (reason := at_chance(depth)) is not None:
+        yield reason
 
 
 def droppable(depth: Depth, curve: Curve, *, low: bool) -> int:
@@ -120,19 +138,19 @@ def _top_layers(depth: Depth, curves: dict[str, Curve]) -> Iterator[str]:
     blocks = depth.model.layers - 1
     count = max(1, round(blocks / TOP))
     curve = curves.get(UNTUNED)
-    if curve is None or blocks < 2 or math.isnan(curve.points[-1 - count].value):
+    if curve is None or blocks < 2 or math.isnan(curve.points[-1 - count].value) or at_chance(depth):
         return
     point = curve.points[-1 - count]
     loss, worst = depth.full.value - point.value, depth.full.value - point.low
-    verdict = "holds" if worst <= POINT + ROUNDING else "may hold" if loss <= POINT + ROUNDING else "does NOT hold"
-    reason = f", though a loss of {_points(worst)} is not excluded" if verdict == "may hold" else ""
+    holds = "holds" if worst <= POINT + ROUNDING else "may hold" if loss <= POINT + ROUNDING else "does NOT hold"
+    reason = f", though a loss of {_points(worst)} is not excluded" if holds == "may hold" else ""
     yield (
         f"'The top layers can be dropped with little loss' (Phang et al. 2021, section 4: 4 of 12 for 0.6 points) "
-        f"{verdict} here: without {_top(count, blocks)} and no tuning, {_change(loss)}{reason}."
+        f"{holds} here: without {_top(count, blocks)} and no tuning, {_change(loss)}{reason}."
     )
 
 
-def _lag(curves: dict[str, Curve]) -> Iterator[str]:
+def _lag(depth: Depth, curves: dict[str, Curve]) -> Iterator[str]:
     """phang2021 section 4: heads on the untuned encoder do much worse than on the tuned one, at all layers."""
     if TUNED not in curves or TUNEDORIG not in curves:
         return
@@ -149,17 +167,17 @@ def _lag(curves: dict[str, Curve]) -> Iterator[str]:
     apart = [k for k, a, b in pairs if a.low > b.high]
     level = [k for k, a, b in pairs if a.value - b.value < POINT]  # the others may be worse: so many rows cannot tell
     if len(apart) == len(pairs):
-        verdict = "holds here"
+        holds = "holds here"
     elif level:
-        verdict = f"does NOT hold at {len(level)} of {len(pairs)} layers here, less than a point apart or ahead"
+        holds = f"does NOT hold at {len(level)} of {len(pairs)} layers here, less than a point apart or ahead"
     else:
-        verdict = "cannot be told here where the intervals overlap; more validation rows could tell"
+        holds = "cannot be told here where the intervals overlap; more validation rows could tell"
     how = "lags behind" if mean > POINT else "is ahead of" if mean < -POINT else "is level with"
+    published = "'Heads on the untuned encoder do much worse at all layers' (Phang et al. 2021, section 4)"
     yield (
         f"TUNEDORIG {how} TUNED: {_points(abs(mean))} {'below' if mean >= 0 else 'above'} it on average over layers "
         f"{pairs[0][0]}-{pairs[-1][0]}; the widest gap is at layer {layer} ({b.value:.3f} against {a.value:.3f}), and "
-        f"the intervals are apart at {len(apart)} of {len(pairs)} layers. 'Heads on the untuned encoder do much worse "
-        f"at all layers' (Phang et al. 2021, section 4) {verdict}."
+        f"the intervals are apart at {len(apart)} of {len(pairs)} layers.{verdict(depth, f'{published} {holds}.')}"
     )
 
 
@@ -171,9 +189,8 @@ def _skipping(depth: Depth) -> Iterator[str]:
     single = np.diag(loss)
     if not np.isnan(single).all():
         worst, best = int(np.nanargmax(single)), int(np.nanargmin(single))
-        first = (
-            "; the first block, the exception Phang et al. 2021 also found" if not worst else "; not the first block"
-        )
+        also = ", the exception Phang et al. 2021 also found" if at_chance(depth) is None else ""
+        first = "; not the first block" if worst else f"; the first block{also}"
         first = first if single[worst] > POINT else ""
         free = int((single <= POINT + ROUNDING).sum())
         yield (
@@ -182,22 +199,23 @@ def _skipping(depth: Depth) -> Iterator[str]:
             "or less."
         )
     if blocks >= 4:
-        yield _upper_spans(loss, depth.full)
+        yield _upper_spans(loss, depth)
 
 
-def _upper_spans(loss: Values, full: Point) -> str:
+def _upper_spans(loss: Values, depth: Depth) -> str:
     """phang2021 section 4.1: several of the later layers can be skipped with minimal impact."""
-    blocks = len(loss)
+    blocks, full = len(loss), depth.full
     half = blocks // 2
     lower, upper = (part[~np.isnan(part)] for part in (loss[:half, :half], loss[blocks - half :, blocks - half :]))
     free = int((upper <= POINT + ROUNDING).sum())
     noise = max(full.value - full.low, full.high - full.value)
     spread = f" The skip matrix has no intervals; the whole model's own is ±{_points(noise)}." if noise > 0 else ""
+    holds = "holds" if free * 2 > len(upper) else "does NOT hold"
+    published = "'Later layers can be skipped with minimal impact' (Phang et al. 2021, section 4.1)"
     return (
         f"Spans inside the upper half (blocks {blocks - half + 1}-{blocks}): on average "
         f"{_change(float(upper.mean()))}, inside the lower half {_change(float(lower.mean()))}; {free} of {len(upper)} "
-        f"upper spans cost a point or less. 'Later layers can be skipped with minimal impact' (Phang et al. 2021, "
-        f"section 4.1) {'holds' if free * 2 > len(upper) else 'does NOT hold'} here for most of them.{spread}"
+        f"upper spans cost a point or less.{verdict(depth, f'{published} {holds} here for most of them.')}{spread}"
     )
 
 

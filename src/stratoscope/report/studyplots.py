@@ -18,7 +18,9 @@ from stratoscope.report.render import INK, MARKERS, MUTED, PALETTE, Picture, sty
 from stratoscope.report.studyparts import Panel, drift, matrices, other_roles, panels
 
 SIDE = 1.75
-"""Inches of a panel's longer side."""
+"""Inches of the longer side of a panel of the study's own models."""
+WIDEST = 2 * SIDE
+"""Inches a panel with another model may take where that has more layers; beyond, its cells get smaller."""
 LEFT, RIGHT, TOP, BOTTOM = 0.5, 0.1, 0.3, 0.48
 """Inches around each panel for ticks, model names and title."""
 MARGIN, BAR = 0.3, 0.62
@@ -29,9 +31,11 @@ def panel_figure(parts: Study, unit: str) -> Figure:
     """Draw every panel of one unit: a row a measure, one colour scale for all."""
     lines = [(m.measure, panels(parts, m)) for m in matrices(parts.comparisons[unit])]
     drawn = [p.matrix for _, line in lines for p in line]
-    cell = SIDE / max(max(m.values.shape) for m in drawn)
-    wide, tall = LEFT + SIDE + RIGHT, TOP + SIDE + BOTTOM
-    width = MARGIN + wide * len(lines[0][1]) + BAR
+    own = SIDE / max(max(m.values.shape) for m in drawn if m.columns[0].model not in parts.across)
+    cells = [min(own, WIDEST / len(p.matrix.columns)) for p in lines[0][1]]
+    wide = [LEFT + max(SIDE, cell * len(p.matrix.columns)) + RIGHT for cell, p in zip(cells, lines[0][1], strict=True)]
+    left, tall = [MARGIN + LEFT + sum(wide[:k]) for k in range(len(wide))], TOP + SIDE + BOTTOM
+    width = MARGIN + sum(wide) + BAR
     text = textwrap.fill(panel_caption(parts, unit), int(width * 17))
     head, foot = 0.26, 0.16 + 0.14 * (text.count("\n") + 1)
     height = head + tall * len(lines) + foot
@@ -50,9 +54,9 @@ def panel_figure(parts: Study, unit: str) -> Figure:
                 fontweight="bold",
                 parse_math=False,
             )
-            for k, panel in enumerate(line):
+            for panel, cell, start in zip(line, cells, left, strict=True):
                 up, across = panel.matrix.values.shape
-                box = (MARGIN + wide * k + LEFT, bottom, cell * across, cell * up)
+                box = (start, bottom, cell * across, cell * up)
                 axes = figure.add_axes(
                     (box[0] / width, box[1] / height, box[2] / width, box[3] / height), label=f"{measure} {panel.title}"
                 )

@@ -11,7 +11,7 @@ from stratoscope.core.depth import Point
 from stratoscope.core.result import Comparison, Matrix
 from stratoscope.core.study import Study
 from stratoscope.report.axes import constant_layers, printable
-from stratoscope.report.depthwords import depth_observations, shown
+from stratoscope.report.depthwords import at_chance, depth_observations, shown, verdict
 from stratoscope.report.series import Series, halves, layers_of, mean, split_blocks
 from stratoscope.report.studyparts import DEBIASED, Quarters, drift, largest_difference, matrices, quarters
 from stratoscope.report.words import localization_words
@@ -29,15 +29,20 @@ def study_sentences(parts: Study) -> list[str]:
 
 
 def study_groups(parts: Study) -> list[tuple[str, list[str]]]:
-    """The sentences under their headings: one a unit, then localization, depth and the cut."""
-    groups = [
+    """The sentences under their headings: one a unit, then localization, depth and the cut.
+
+    Why verdicts are withheld is said once, before them all.
+    """
+    reason = None if parts.depth is None else at_chance(parts.depth)
+    groups = [("Verdicts", [reason])] if reason else []
+    groups += [
         (f"Layers ({printable(unit)})", list(_unit(parts, comparison)))
         for unit, comparison in parts.comparisons.items()
     ]
     if parts.localization is not None:
         groups.append(("Localization", list(localization_words(parts.localization, base=parts.base))))
     if parts.depth is not None:
-        groups.append(("Depth", depth_observations(parts.depth)))
+        groups.append(("Depth", [s for s in depth_observations(parts.depth) if s != reason]))
     if parts.cut is not None:
         groups.append(("Cut", [cut_sentence(parts.cut)]))
     return groups
@@ -115,6 +120,7 @@ def _blocks(parts: Study, comparison: Comparison, matrix: Matrix) -> Iterator[st
     if parts.base not in found:
         return
     own, base = found[parts.base]["contrast"], printable(parts.base)
+    published = "'Two blocks after fine-tuning' (Phang et al. 2021, section 3)"
     for name in parts.tuned:
         if name not in found:
             continue
@@ -125,18 +131,17 @@ def _blocks(parts: Study, comparison: Comparison, matrix: Matrix) -> Iterator[st
         yield (
             f"{printable(name)} splits best into two blocks at layer {found[name]['start']}, with a contrast of "
             f"{has:.2f}{also}; the untuned {base}'s own is {own:.2f}, its second block from layer "
-            f"{found[parts.base]['start']}. 'Two blocks after fine-tuning' (Phang et al. 2021, section 3) "
-            f"{_holds(has - own > CLEAR)} here."
+            f"{found[parts.base]['start']}.{verdict(parts.depth, f'{published} {_holds(has - own > CLEAR)} here.')}"
         )
     if parts.control in found:
         floor = found[parts.control]["contrast"]
         level = [printable(n) for n in parts.tuned if n in found and found[n]["contrast"] - floor <= CLEAR]
-        verdict = (
+        meaning = (
             f"the split of {' and '.join(level)} is not clearer than that, so it is no evidence of anything learnt"
             if level
             else "the tuned models' are clearer"
         )
-        yield f"The random initialisation {printable(str(parts.control))} has a contrast of {floor:.2f}: {verdict}."
+        yield f"The random initialisation {printable(str(parts.control))} has a contrast of {floor:.2f}: {meaning}."
 
 
 def _top_unlike_base(parts: Study, matrix: Matrix) -> Iterator[str]:
@@ -149,10 +154,11 @@ def _top_unlike_base(parts: Study, matrix: Matrix) -> Iterator[str]:
     interval = (
         "" if block.low is None or block.high is None else f" [{block.low[-1, best]:.2f}, {block.high[-1, best]:.2f}]"
     )
+    published = "'The top layers resemble no layer of the untuned model' (Phang et al. 2021, Fig. 5; below 0.5)"
+    judged = verdict(parts.depth, f"{published} {_holds(bool(last[best] < 0.5))} here.")
     yield (
         f"The top layer of {printable(parts.tuned[0])} is closest to layer {block.columns[best].index} of "
-        f"{printable(parts.base)}: CKA {last[best]:.2f}{interval}. 'The top layers resemble no layer of the untuned "
-        f"model' (Phang et al. 2021, Fig. 5; below 0.5) {_holds(bool(last[best] < 0.5))} here."
+        f"{printable(parts.base)}: CKA {last[best]:.2f}{interval}.{judged}"
     )
 
 
@@ -167,10 +173,11 @@ def _restarts(parts: Study, matrix: Matrix) -> Iterator[str]:
     with_base = mean(matrix.between(one, parts.base).values[np.ix_(rows, base)])
     if each_other is None or with_base is None:
         return
+    published = "'Two restarts reach similar top layers' (Phang et al. 2021, Fig. 6)"
+    judged = verdict(parts.depth, f"{published} {_holds(each_other - with_base > CLEAR)} here.")
     yield (
         f"In the upper half {printable(one)} and {printable(two)} have a mean CKA of {each_other:.2f} with each other, "
-        f"{printable(one)} and the untuned {printable(parts.base)} {with_base:.2f}. 'Two restarts reach similar top "
-        f"layers' (Phang et al. 2021, Fig. 6) {_holds(each_other - with_base > CLEAR)} here."
+        f"{printable(one)} and the untuned {printable(parts.base)} {with_base:.2f}.{judged}"
     )
 
 
@@ -186,11 +193,12 @@ def _across(parts: Study, comparison: Comparison, name: str) -> Iterator[str]:
     first, *rest = found.values()
     also = "".join(f" (debiased {q.early:.2f}, {q.late:.2f} and {q.crossed:.2f})" for q in rest)
     one, two = printable(tuned), printable(name)
+    published = "'the earlier and the later layers are similar even across models' (Phang et al. 2021, Fig. 7)"
+    judged = f"If {two} was tuned on the same task, {published} {_alike_across(found)}."
     yield (
         f"Across models, {one} and {two}: mean CKA {first.early:.2f} of the lower halves, {first.late:.2f} of the "
-        f"upper halves, {first.crossed:.2f} of one's lower with the other's upper half{also}. If {two} was tuned on "
-        "the same task, 'the earlier and the later layers are similar even across models' (Phang et al. 2021, Fig. 7) "
-        f"{_alike_across(found)}."
+        f"upper halves, {first.crossed:.2f} of one's lower with the other's upper half{also}."
+        f"{verdict(parts.depth, judged)}"
     )
     control = quarters(by_measure[DEBIASED], tuned, parts.control) if DEBIASED in found and parts.control else None
     if control is None:

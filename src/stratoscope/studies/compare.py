@@ -133,8 +133,10 @@ def _finished(folder: RunFolder, request: str, *, overwrite: bool, progress: Pro
         if overwrite:
             return None
         raise StratoscopeError(
-            f"{folder.path} holds another comparison; choose another --out or give --overwrite (after a run with"
-            " --keep, further measures do not read the text again)"
+            f"{folder.path} holds another comparison",
+            "choose another --out",
+            "give --overwrite",
+            "give --overwrite and --keep, after which further measures do not read the text again",
         )
     if found.provenance.get("code") == code_key():
         progress.note(f"{folder.path} already holds this result; nothing to do")

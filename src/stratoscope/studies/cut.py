@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stratoscope.core import kinds
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.runfolder import RunFolder, digest, disk_errors
@@ -51,7 +52,7 @@ class Cut:
         """Read the record of a cut model; needs no model."""
         path = Path(folder) / CUT
         if not path.is_file():
-            raise StratoscopeError(f"no {CUT} in {folder}; run 'stratoscope cut ... --out {folder}' first")
+            raise kinds.CUT.missing(folder)
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
             if (record["kind"], record["format"]) != (KIND, FORMAT):
@@ -130,7 +131,7 @@ def _choose(work: Work, judged: Judged) -> list[Tested]:
     whole = work.score(judged.whole[work.choose], work.choose)
     order = sequence(judged.candidates, whole=whole, budget=work.budget)
     if not order:
-        raise NothingToCutError(_none_within(work, judged))
+        raise _none_within(work, judged)
     order = sequence(_exportable(work, judged.candidates, whole), whole=whole, budget=work.budget)
     targets = work.inputs["validation"].targets[work.sure]
 
@@ -146,7 +147,7 @@ def _choose(work: Work, judged: Judged) -> list[Tested]:
 
     tested = confirm(order, measure, budget=work.budget)
     if not tested[0].confirmed:
-        raise NothingToCutError(_not_confirmed(work, tested[0]))
+        raise _not_confirmed(work, tested[0])
     return tested
 
 
@@ -167,7 +168,7 @@ def _exportable(work: Work, candidates: Sequence[Candidate], whole: float) -> li
     return found
 
 
-def _none_within(work: Work, judged: Judged) -> str:
+def _none_within(work: Work, judged: Judged) -> NothingToCutError:
     best = max(judged.candidates, key=lambda c: (c.value, -len(c.kept)))
     loss = loss_of(
         work.metric,
@@ -178,30 +179,32 @@ def _none_within(work: Work, judged: Judged) -> str:
         seed=work.options.seed,
     )
     whole = work.score(judged.whole[work.choose], work.choose)
-    return (
+    return NothingToCutError(
         f"nothing can be cut from '{work.spec.label}' within a budget of {work.budget:g}: the best cut without"
         f" {spelled(_gone(work, best.kept))} takes {work.metric.name} from {whole:.4f} to {best.value:.4f} on the"
-        f" {len(work.choose)} rows for the choice, and changes it by {_shown(loss)} on the {len(work.sure)} others;"
-        f" {_advice(work)}"
+        f" {len(work.choose)} rows for the choice, and changes it by {_shown(loss)} on the {len(work.sure)} others",
+        *_ways(work),
     )
 
 
-def _not_confirmed(work: Work, failed: Tested) -> str:
+def _not_confirmed(work: Work, failed: Tested) -> NothingToCutError:
     loss, rows = failed.loss, len(work.sure)
     needed = rows_needed(loss, rows, budget=work.budget)
-    more = "" if needed is None else f"give about {2 * needed} validation rows instead of {len(work.task.validation)}, "
-    return (
+    more = [] if needed is None else [f"give about {2 * needed} validation rows instead of {len(work.task.validation)}"]
+    return NothingToCutError(
         f"nothing can be cut from '{work.spec.label}' within a budget of {work.budget:g}: without"
         f" {spelled(_gone(work, failed.candidate.kept))}, the safest cut by the rows for the choice, the change of"
         f" {work.metric.name} on {rows} other rows is {_shown(loss)}, and {work.options.confidence:.0%} confidence"
-        f" needs a lower end of {-work.budget:g}; {more}{_advice(work)}"
+        f" needs a lower end of {-work.budget:g}",
+        *more,
+        *_ways(work),
     )
 
 
-def _advice(work: Work) -> str:
+def _ways(work: Work) -> tuple[str, ...]:
     if work.options.head or work.options.blocks != TOP:
-        return "give a larger --budget"
-    return "give a larger --budget, tune the head (--head) or let any blocks go (--blocks any)"
+        return ("give a larger --budget",)
+    return "give a larger --budget", "tune the head (--head)", "let any blocks go (--blocks any)"
 
 
 def _shown(loss: Loss) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from stratoscope.core import kinds
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.runfolder import canonical_json, digest, disk_errors, write_text
 from stratoscope.data.baselines import bag_of_words_scores, majority_scores
@@ -28,7 +29,7 @@ from stratoscope.studies.confirm import Tested
 from stratoscope.studies.cutwork import Judged, Work
 from stratoscope.studies.modelcard import model_card
 
-CUT, CARD = "cut.json", "README.md"
+CUT, CARD = kinds.CUT.file, "README.md"
 KIND, FORMAT = "cut", 1
 LIBRARIES = ("stratoscope", "torch", "transformers", "numpy", "scipy", "scikit-learn")
 RELOADED = 32

@@ -72,7 +72,7 @@ def _cut(tuned: ModelSpec, task: TaskData, out: Path, *, budget: float, progress
     try:
         return cut(tuned, task, budget=budget, out=out, options=CutOptions(head=True), progress=progress).record
     except NothingToCutError as e:
-        return {"refused": str(e)}
+        return {"refused": e.fact}
 
 
 def _source(size: Size, *, hub: bool, progress: Progress) -> tuple[ModelSpec, TaskData]:

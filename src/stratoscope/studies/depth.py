@@ -139,7 +139,9 @@ def _check_base(specs: Sequence[ModelSpec], surveys: Sequence[Survey]) -> None:
         (a, b), (first, second) = shapes, (s.label for s in specs)
         raise StratoscopeError(
             f"'{first}' ({a[0]}, {a[1]} blocks, width {a[2]}) was not tuned from '{second}' ({b[0]}, {b[1]} blocks,"
-            f" width {b[2]}); give the model it was tuned from as --base, or leave --base out"
+            f" width {b[2]})",
+            "give the model it was tuned from",
+            "leave --base out",
         )
 
 
@@ -182,7 +184,7 @@ def _finished(folder: RunFolder, request: str, *, overwrite: bool) -> Depth | No
     if found.provenance.get("request") == request:
         return found
     if not overwrite:
-        raise StratoscopeError(f"{folder.path} holds another result; choose another --out or give --overwrite")
+        raise StratoscopeError(f"{folder.path} holds another result", "choose another --out", "give --overwrite")
     return None
 
 

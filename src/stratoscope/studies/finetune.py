@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.kinds import TUNED
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.runfolder import LOCK, RunFolder, canonical_json, digest, disk_errors, write_text
 from stratoscope.data.baselines import bag_of_words, majority
@@ -30,7 +31,7 @@ from stratoscope.studies.recipes import RECIPES, FinetuneOptions, Recipe, resolv
 
 __all__ = ["RECIPES", "FinetuneOptions", "Finetuned", "Recipe", "finetune"]
 
-RECORD = "finetune.json"
+RECORD = TUNED.file
 CHECKPOINTS = "checkpoints"
 FORMAT = 1
 LIBRARIES = ("stratoscope", "torch", "transformers", "accelerate", "numpy", "scikit-learn")
@@ -240,7 +241,9 @@ def _finished(folder: Path, request: str, *, overwrite: bool) -> Finetuned | Non
         if overwrite:
             shutil.rmtree(folder)
             return None
-        raise StratoscopeError(f"{folder} holds a model fine-tuned otherwise; choose another --out or give --overwrite")
+        raise StratoscopeError(
+            f"{folder} holds a model fine-tuned otherwise", "choose another --out", "give --overwrite"
+        )
     whole = found.record["weights"] == fingerprint(Checkpoint(str(folder), local=True))
     return found if whole else None
 

@@ -179,7 +179,7 @@ def named(specs: list[ModelSpec], options: Options) -> list[ModelSpec]:
         for k, label in enumerate(longer)
     ]
     if twice := next((label for label in counted if counted.count(label) > 1), None):
-        raise StratoscopeError(f"two models would be labelled '{twice}'; give each its own --name")
+        raise StratoscopeError(f"two models would be labelled '{twice}'", "give each its own --name")
     return [replace(s, name=name) for s, name in zip(specs, counted, strict=True)]
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from stratoscope.core import kinds
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.runfolder import LOCK, RunFolder, canonical_json, digest, disk_errors, write_text
@@ -21,7 +22,7 @@ from stratoscope.models.taskmodel import load_for_task
 from stratoscope.studies.finetune import RECORD, Finetuned, FinetuneOptions, finetune
 from stratoscope.studies.recipes import resolve
 
-BASE, PRUNED = "base", "prune.json"
+BASE, PRUNED = "base", kinds.PRUNED.file
 
 
 def prune(
@@ -74,8 +75,9 @@ def _make_base(folder: Path, spec: ModelSpec, task: TaskData, what: Mapping[str,
         made = weights = None  # none, or left by a killed run
     if made is not None and made != what and not overwrite:
         raise StratoscopeError(
-            f"{folder} holds a model pruned otherwise ({made['drop']} of {made['source']}); choose another --out or"
-            " give --overwrite"
+            f"{folder} holds a model pruned otherwise ({made['drop']} of {made['source']})",
+            "choose another --out",
+            "give --overwrite",
         )
     if made == what and weights == fingerprint(Checkpoint(str(folder), local=True)):
         return

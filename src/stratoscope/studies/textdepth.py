@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
+from stratoscope.core import kinds
 from stratoscope.core.codekey import versions
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Progress, Silent
@@ -14,7 +15,7 @@ from stratoscope.models.loading import ModelSpec
 from stratoscope.models.perplexity import Perplexity, load_causal
 from stratoscope.models.textdepths import perplexities
 
-PERPLEXITY = "perplexity.json"
+PERPLEXITY = kinds.PERPLEXITY.file
 KIND, FORMAT = "perplexity", 1
 
 
