@@ -13,7 +13,6 @@ from stratoscope.measures.pair import Pair, singular_values
 from stratoscope.statistics.layer import LayerBasis, fit_basis
 from stratoscope.statistics.rows import MemoryRows
 
-
 NORMS = torch.zeros(2, 2, dtype=torch.float64)
 
 
@@ -59,7 +58,9 @@ def test_canonical_correlations_and_vectors(rho: list[float]) -> None:
 def test_coordinates_in_float32_lose_nothing_that_shows(rho: list[float]) -> None:
     """Eigenvalues and right vectors are then taken in float32, unless a correlation is too faint for its square."""
     pair, want = with_correlations(rho)
-    coarse = Pair(*(replace(b, unit=b.unit.float()) for b in (pair.x, pair.y) if b.unit is not None), pair.product, NORMS)
+    coarse = Pair(
+        *(replace(b, unit=b.unit.float()) for b in (pair.x, pair.y) if b.unit is not None), pair.product, NORMS
+    )
     assert coarse.working.dtype == torch.float32
     np.testing.assert_allclose(coarse.full_correlations, want, atol=1e-6)
     assert coarse.full_correlations.dtype == torch.float64

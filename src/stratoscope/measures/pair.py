@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 import scipy.linalg
 import torch
+from scipy.linalg.lapack import dsterf, dsytrd, ssterf, ssytrd
 from torch import Tensor
 
 from stratoscope.statistics.layer import LayerBasis
@@ -181,7 +182,7 @@ def _spectrum(m: Tensor) -> tuple[Tensor, Tensor]:
     if len(upper) < 2:
         return torch.from_numpy(own), torch.from_numpy(np.sqrt(own))
     # What scipy's eigh would call, without its search for a NaN in every value.
-    reduce, values_of = scipy.linalg.get_lapack_funcs(("sytrd", "sterf"), (upper,))
+    reduce, values_of = (dsytrd, dsterf) if upper.dtype == np.float64 else (ssytrd, ssterf)
     _, diagonal, beside, _, _ = reduce(upper, lower=0, lwork=BLOCK * len(upper), overwrite_a=1)
     values, failed = values_of(diagonal, beside)
     if failed:
