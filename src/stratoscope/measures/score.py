@@ -131,7 +131,7 @@ def _deviations(rows: LayerRows) -> list[Tensor]:
 
 
 def _prepare(item: Item) -> Tensors:
-    """Fit one layer's basis and keep its rows' coordinates and squared norms: in files beside the basis, or in memory."""
+    """Fit one layer's basis; keep its rows' coordinates and squared norms in files beside the basis, or in memory."""
     rows, layer = item["rows"], item["layer"]
     dtype = torch.float64 if item["precise"] else None
     basis = fit_basis(rows, layer, whiten=item["whiten"], dtype=dtype)
