@@ -86,6 +86,18 @@ def ill_conditioned(condition: float, *, n: int = 300, rotated: bool = True, dty
     return Layers(layers[0].astype(dtype), layers[1].astype(dtype), *ranks)
 
 
+def dominated(seed: int) -> Layers:
+    """One direction holds more than 99 % of each layer's variance, as massive activations do: one component is kept.
+
+    Whether the two components correlate positively is up to the decomposition.
+    """
+    rng = np.random.default_rng(seed)
+    wide, other = 300 * rng.standard_normal((2, 120))
+    x, y = related(120, 9, 6)
+    x += np.outer(wide, rng.standard_normal(9))
+    return Layers(x, y + np.outer(wide + other / 3, rng.standard_normal(6)))
+
+
 CASES: dict[str, Callable[[], Layers]] = {
     "more rows than neurons": lambda: Layers(*related(200, 16, 16)),
     "unequal widths": lambda: Layers(*related(150, 7, 23)),
@@ -102,6 +114,8 @@ CASES: dict[str, Callable[[], Layers]] = {
     "constant columns": constant_columns,
     "constant columns in float64": lambda: constant_columns(np.float64),
     "outlier dimensions": outliers,
+    "one direction": lambda: dominated(0),
+    "another direction": lambda: dominated(1),
     "condition 290": lambda: ill_conditioned(290, n=60),
     "condition 1e3": lambda: ill_conditioned(1e3),
     "condition 1e5": lambda: ill_conditioned(1e5),

@@ -126,6 +126,16 @@ def test_a_layer_with_itself_needs_no_decomposition() -> None:
     assert singular_values(torch.diag(torch.tensor([1.0, -3.0, 0.0]))).tolist() == [3.0, 1.0, 0.0]
 
 
+@pytest.mark.parametrize("values", [[-0.6], [0.2, -0.9]], ids=["one component", "two"])
+def test_a_diagonal_product_has_its_sizes_as_correlations(values: list[float]) -> None:
+    """A layer whose first component holds 99 % of the variance has but one, and its sign means nothing."""
+    pair = narrow(torch.diag(torch.tensor(values, dtype=torch.float64)), torch.ones(len(values), dtype=torch.float64))
+    rho, x, y = pair.canonical
+    assert rho.tolist() == sorted(map(abs, values), reverse=True)
+    assert torch.equal(x, torch.eye(len(values)).flip(0))
+    assert torch.equal(y, x)
+
+
 @pytest.mark.parametrize("shape", [(5, 5), (4, 9), (9, 4), (1, 3), (1, 1)])
 def test_singular_values_are_an_svds(shape: tuple[int, int]) -> None:
     m = np.random.default_rng(0).standard_normal(shape)

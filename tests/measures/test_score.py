@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from measures.layer_cases import related
+from measures.layer_cases import dominated, related
 from measures.reference import REFERENCES, canonical, pearson
 from stratoscope.core.runfolder import RunFolder
 from stratoscope.engine.local import ProcessPool
@@ -50,6 +50,17 @@ def stored(layers: list[Tensor], folder: Path, cuts: list[int]) -> StoredRows:
         files.append(tuple((str(path), name) for name in pieces))
     sizes = tuple(b - a for a, b in pairwise(bounds))
     return StoredRows(sizes, tuple(files), tuple(torch.finfo(m.dtype).eps for m in layers))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_measures_that_share_work_score_as_they_do_alone(seed: int) -> None:
+    """One component each, whose correlation is negative for some of the seeds."""
+    c = dominated(seed)
+    layers = [torch.from_numpy(c.x), torch.from_numpy(c.y)]
+    together = scores(layers, ["pwsim", "svsim"])
+    for name, values in together.items():
+        assert float(values[0, 1]) == pytest.approx(REFERENCES[name](c.x, c.y), abs=1e-6)
+        assert torch.equal(values, scores(layers, [name])[name])
 
 
 @pytest.fixture(scope="module")

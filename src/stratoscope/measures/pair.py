@@ -113,8 +113,9 @@ class Pair:
         """
         m = self._truncated
         x, y = self.x_unit[: m.shape[0]], self.y_unit[: m.shape[1]]
-        if _diagonal(m) is not None:
-            return m.diagonal(), x, y
+        if _diagonal(m) is not None:  # each coordinate is a variate, but for its sign
+            rho, order = m.diagonal().abs().sort(descending=True)
+            return rho, x[order], y[order]
         wide = m.shape[0] <= m.shape[1]
         a, near, far = (m, x, y) if wide else (m.T, y, x)
         rho = torch.empty(0)
