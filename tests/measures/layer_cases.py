@@ -115,7 +115,7 @@ CASES: dict[str, Callable[[], Layers]] = {
     "constant columns in float64": lambda: constant_columns(np.float64),
     "outlier dimensions": outliers,
     "one direction": lambda: dominated(0),
-    "another direction": lambda: dominated(1),
+    "another direction": lambda: dominated(2),
     "condition 290": lambda: ill_conditioned(290, n=60),
     "condition 1e3": lambda: ill_conditioned(1e3),
     "condition 1e5": lambda: ill_conditioned(1e5),
