@@ -61,8 +61,25 @@ def test_rbf_survives_a_layer_whose_rows_mostly_repeat() -> None:
     x = torch.zeros(50, 3)
     x[0] = 1
     found = score_layers(MemoryRows([x, *layers(50)]), [parse("ckasim-rbf")]).scored["ckasim-rbf"].values
-    assert found[0, 1:].tolist() == [0, 0]  # half of all distances are 0: there is no bandwidth
+    assert found[0].isnan().all(), "half of all distances are 0: there is no bandwidth"
+    assert found[:, 0].isnan().all()
     assert found[1, 1] == pytest.approx(1)
+    with pytest.warns(UserWarning, match="ckasim-rbf of x or y is not defined and given as 0: most pairs of rows"):
+        assert similarity(x, layers(50)[0], "ckasim-rbf") == 0
+
+
+@pytest.mark.parametrize("ratio", [1, 30, 300, 3000])
+@pytest.mark.parametrize("every", [2, 15])
+def test_rbf_of_rows_with_massive_activations(ratio: float, every: int) -> None:
+    """Some rows lie together, thousands of times farther out than the others are wide, as in many a decoder."""
+    found = []
+    for k, m in enumerate(related(300, 10, 7)):
+        far = np.random.default_rng(k).standard_normal(m.shape[1])
+        m[::every] += ratio * np.linalg.norm(m, axis=1).mean() * far / np.linalg.norm(far)
+        found.append(m.astype(np.float32))
+    want = ckasim_rbf(*(m.astype(np.float64) for m in found))
+    assert similarity(*found, "ckasim-rbf") == pytest.approx(want, abs=1e-6)
+    assert similarity(found[0], found[0], "ckasim-rbf") == pytest.approx(1, abs=1e-6)
 
 
 def test_minibatch_with_one_batch_is_debiased() -> None:

@@ -63,6 +63,19 @@ def test_measures_that_share_work_score_as_they_do_alone(seed: int) -> None:
         assert torch.equal(values, scores(layers, [name])[name])
 
 
+def test_debiased_cka_where_one_row_outweighs_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own product is most of ‖XᵀY‖² and is taken away again: squared norms in float32 are too coarse for that.
+
+    What is left of the error is the rounding of float32 products.
+    """
+    monkeypatch.setattr(score_module, "PRECISE", 0)
+    layers = [torch.from_numpy(m.astype(np.float32)) for m in related(2000, 30, 20)]
+    for k, layer in enumerate(layers):
+        layer[0] += 1000 * torch.randn(layer.shape[1], generator=torch.Generator().manual_seed(k))
+    want = REFERENCES["ckasim-debiased"](*(m.double().numpy() for m in layers))
+    assert float(scores(layers, ["ckasim-debiased"])["ckasim-debiased"][0, 1]) == pytest.approx(want, abs=1.5e-5)
+
+
 @pytest.fixture(scope="module")
 def plain() -> dict[str, Tensor]:
     return scores(four_layers())

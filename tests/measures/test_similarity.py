@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from measures.layer_cases import normed, related
+from measures.reference import REFERENCES
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.measures.similarity import similarity
 from stratoscope.measures.table import known_names
@@ -65,6 +66,23 @@ def test_constant_neurons_are_counted() -> None:
     with pytest.warns(UserWarning, match="^2 of 6 neurons of x do not vary and score 0$"):
         score = similarity(x, Y, "neuronsim")
     assert score == pytest.approx(similarity(x[:, [0, 2, 3, 5]], Y, "neuronsim") * 4 / 6, abs=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("measure", ["ckasim", "neuronsim", "mixedsim", "cca"])
+def test_half_precision_loses_no_neuron_that_varies(measure: str, dtype: torch.dtype) -> None:
+    """Mean 40 times the spread: a few units of bfloat16, in which the neuron has dozens of values."""
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(400, 6, generator=g) * 0.25
+    y = torch.randn(400, 5, generator=g) * 0.05
+    x[:, 0] += 10
+    y[:, 0] = x[:, 0]
+    x, y = x.to(dtype), y.to(dtype)
+    assert len(x[:, 0].unique()) > 20
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        want = REFERENCES[measure](x.double().numpy(), y.double().numpy())
+        assert similarity(x, y, measure) == pytest.approx(want, abs=1e-6)
 
 
 def test_directions_left_out_as_rounding_are_told() -> None:

@@ -157,6 +157,17 @@ def test_an_absent_layer_is_never_a_zero(pair: Pair, tmp_path: Path) -> None:
     assert result.findings["drift"]["ckasim"][0]["same_layer"][0] is None
 
 
+def test_a_layer_without_a_bandwidth_is_absent_and_the_reason_told(checkpoints: Path, tmp_path: Path) -> None:
+    """Sixteen of twenty sentences are the same: half of all distances between rows are 0."""
+    path = tmp_path / "again.txt"
+    path.write_text("\n".join([*tiny.SENTENCES[:4], *[tiny.SENTENCES[4]] * 16]), encoding="utf-8")
+    result = ss.compare([str(checkpoints / "base")], data=str(path), unit="mean", measures=["ckasim-rbf", "ckasim"])
+    assert np.isnan(result["ckasim-rbf"].values).all()
+    np.testing.assert_allclose(np.diag(result["ckasim"].values), 1, atol=1e-6)
+    told = "ckasim-rbf is absent for base:0, base:1, base:2, base:3: most pairs of rows are alike"
+    assert any(note.startswith(told) for note in result.warnings)
+
+
 def test_intervals_surround_the_score_and_come_from_the_seed(pair: Pair) -> None:
     runs = [pair(measures=["ckasim"], bootstrap=20, seed=s)["ckasim"] for s in (1, 1, 2)]
     first, again, other = runs

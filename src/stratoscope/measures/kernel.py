@@ -6,6 +6,7 @@ Gram matrix holds every pair's inner product.
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import numpy as np
@@ -27,6 +28,13 @@ LANES = 4
 """Products of so many kernels, or a multiple, take a quarter less time than those of one less."""
 BATCH = 256
 """Rows of a minibatch (Nguyen et al. 2021)."""
+FAR = 16.0
+"""Half a row's squared distance from the shift, in units of the bandwidth, beyond which float32 exponents lose 1e-6.
+
+Most layers stay below 2; the massive activations of some decoders are in the thousands, and take float64.
+"""
+ALIKE = 8.0
+"""Units of rounding, relative to a row's own size, within which two rows are the same row."""
 SPAN = 2048
 """Minibatches are drawn from so many neighbouring rows, so that few chunks are read for each."""
 
@@ -36,16 +44,23 @@ def _rbf_plan(rows: LayerRows, seed: int) -> list[Item]:
     n = count(rows)
     generator = torch.Generator().manual_seed(seed)
     some = torch.randperm(n, generator=generator)[:MEDIAN_ROWS].sort().values if n > MEDIAN_ROWS else None
-    doubled = []
-    for layer in range(rows.layers):
-        x = gather(rows, layer, some)
-        x = (x - x.double().mean(0)).to(x.dtype)
-        median = _median_distance(x)
-        # Where most rows repeat, the median distance is rounding and there is no bandwidth: the layer scores 0.
-        rounding = 64 * torch.finfo(x.dtype).eps * float(x.square().sum(1).max())
-        doubled.append(2 * FRACTION**2 * median if median > rounding else 0.0)
+    doubled = [
+        2 * FRACTION**2 * _typical_distance(gather(rows, layer, some), rows.eps(layer)) for layer in range(rows.layers)
+    ]
     k = len(rows.sizes)
     return [{"a": a, "b": b, "doubled": doubled} for a in range(k) for b in range(a, k)]
+
+
+def _typical_distance(x: Tensor, eps: float) -> float:
+    """Median of ‖xᵢ - xⱼ‖², or 0 where that is only rounding: most rows repeat."""
+    exact = x.double()
+    size = float(exact.square().sum(1).median())
+    exact = exact - exact.mean(0)
+    centred = exact.to(x.dtype)
+    median = _median_distance(centred)
+    if float(centred.square().sum(1).max()) > FAR * median:
+        median = _median_distance(exact)
+    return median if median > (ALIKE * eps) ** 2 * size else 0.0
 
 
 def _median_distance(x: Tensor) -> float:
@@ -70,8 +85,7 @@ def _rbf_work(rows: LayerRows, item: Item) -> Sums:
     one = rows.layers  # after the layers' kernels (zeros without a bandwidth) one of ones, which gives row sums
     lanes = one + LANES - one % LANES
     sides = {k: _sides(rows, k, item) for k in range(rows.layers) if item["doubled"][k] > 0}
-    dtype = next((x.dtype for x, _ in sides.values()), torch.float64)
-    tile = torch.zeros(lanes, min(BLOCK, height), width, dtype=dtype)
+    tile = torch.zeros(lanes, min(BLOCK, height), width, dtype=rows.chunk(0, a).dtype)
     tile[one] = 1
     inner = torch.zeros(lanes, lanes, dtype=torch.float64)
     sums = {k: torch.zeros(rows.layers, rows.sizes[k], dtype=torch.float64) for k in (a, b)}
@@ -80,7 +94,10 @@ def _rbf_work(rows: LayerRows, item: Item) -> Sums:
         first, square = (start, stop - start) if a == b else (0, 0)  # columns on the diagonal count once, others twice
         part = tile[:, : stop - start, first:]
         for k, (x, y) in sides.items():
-            torch.mm(x[start:stop], y[first:].T, out=part[k])
+            if x.dtype == tile.dtype:
+                torch.mm(x[start:stop], y[first:].T, out=part[k])
+            else:
+                part[k] = x[start:stop] @ y[first:].T
             # HSIC does not see a constant added to a kernel; a kernel about 0 keeps its digits in float32 sums.
             part[k].exp_().sub_(0.5)
         products = _products(part)
@@ -94,7 +111,10 @@ def _sides(rows: LayerRows, layer: int, item: Item) -> tuple[Tensor, Tensor]:
     """Two chunks of a layer, widened so that the product of two rows is their kernel's exponent, -‖x-y‖²/2σ²."""
     x, y = rows.chunk(layer, item["a"]), rows.chunk(layer, item["b"])
     shift, scale = x.mean(0), (2 / item["doubled"][layer]) ** 0.5  # any shift will do, so that squares stay small
-    return _widened(x, shift, scale, own=-2), _widened(y, shift, scale, own=-1)
+    sides = _widened(x, shift, scale, own=-2), _widened(y, shift, scale, own=-1)
+    if -min(float(sides[0][:, -2].min()), float(sides[1][:, -1].min())) <= FAR:
+        return sides
+    return _widened(x.double(), shift, scale, own=-2), _widened(y.double(), shift, scale, own=-1)
 
 
 def _widened(c: Tensor, shift: Tensor, scale: float, *, own: int) -> Tensor:
@@ -116,7 +136,7 @@ def _rbf_finish(sums: Sums) -> Tensor:
     row = torch.cat([sums[name] for name in sorted(sums) if name.startswith("sums.")], 1)
     n = row.shape[1]
     total = row.sum(1)
-    return _normalise(sums["inner"] - 2 / n * row @ row.T + torch.outer(total, total) / n**2)
+    return _normalise(sums["inner"] - 2 / n * row @ row.T + torch.outer(total, total) / n**2, absent=math.nan)
 
 
 def _batch_plan(rows: LayerRows, seed: int) -> list[Item]:
@@ -149,10 +169,10 @@ def _without_diagonal(x: Tensor) -> Tensor:
     return k.fill_diagonal_(0)
 
 
-def _normalise(hsic: Tensor) -> Tensor:
+def _normalise(hsic: Tensor, *, absent: float = 0.0) -> Tensor:
     own = hsic.diagonal().clamp_min(0).sqrt()
     scale = torch.outer(own, own)
-    return torch.where(scale > 0, hsic / scale, 0.0)
+    return torch.where(scale > 0, hsic / scale, absent)
 
 
 CKASIM_RBF = Measure(
@@ -166,6 +186,7 @@ CKASIM_RBF = Measure(
     rows=RowWork(_rbf_plan, _rbf_work, _rbf_finish),
     chance=chance.ckasim_rbf,
     quadratic=True,
+    undefined="most pairs of rows are alike, and a median distance of 0 is no bandwidth",
 )
 
 CKASIM_MINIBATCH = Measure(

@@ -84,6 +84,8 @@ class Measure:
     """What unrelated layers score at most on average, from the number of rows and the widest layer; None for 0."""
     quadratic: bool = False
     """Whether its cost grows with the square of the number of rows."""
+    undefined: str = ""
+    """Why a layer that varies may have no score; it is then absent, not 0."""
     for_few_rows: bool = False
     """Whether `all` takes it only where rows do not outnumber neurons, in place of a measure that saturates."""
 

@@ -142,8 +142,8 @@ def _prepare(item: Item) -> Tensors:
         kept = {"rows": padded(w, 1), "norms": basis.squared_norms(w)}
         if files:
             path = Path(item["root"], files[k])
-            path.parent.mkdir(parents=True, exist_ok=True)
             with disk_errors(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
                 save_file(kept, path)
         else:
             out |= {f"{name}.{k:05d}": t for name, t in kept.items()}

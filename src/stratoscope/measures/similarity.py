@@ -44,6 +44,8 @@ def similarity(x: Any, y: Any, measure: str = "ckasim", *, seed: int = 0) -> flo
             could = min(width - constant, len(a) - 1)
             warnings.warn(f"{lost} of {could} directions of {name} are rounding and left out", stacklevel=2)
     value = float(scoring.scored[request.name].values[0, 1])
+    if np.isnan(value) and request.measure.undefined:
+        warnings.warn(f"{measure} of x or y is not defined and given as 0: {request.measure.undefined}", stacklevel=2)
     return 0.0 if np.isnan(value) else value
 
 

@@ -16,7 +16,8 @@ EPS = torch.finfo(torch.float64).eps
 ROUNDING = 4.0
 """How many units of rounding a direction's standard deviation must exceed to count as signal.
 
-LayerNorm makes a layer exactly rank d-1; along the lost direction only the rounding of the forward pass is left.
+LayerNorm makes a layer exactly rank d-1; along the lost direction only the rounding of the forward pass is left. Half
+precisions are computed in float32 and rounded once, to a third of a unit at most: one unit is enough for them.
 """
 GENTLE = 300.0
 """Ratio of standard deviations up to which whitening products in float32 move a score by less than 1e-6."""
@@ -172,8 +173,8 @@ class LayerBasis:
         return w[:, : self.rank]
 
     def squared_norms(self, w: Tensor) -> Tensor:
-        """‖x - mean‖² of rows given in this basis."""
-        return torch.mv(w.square(), self.variance.to(w.dtype)).double()
+        """‖x - mean‖² of rows given in this basis, in float64: debiased CKA takes large ones from each other."""
+        return torch.mv(w.double().square(), self.variance)
 
 
 def layer_moments(rows: LayerRows, layer: int, *, full: bool = True) -> LayerMoments:
@@ -191,7 +192,7 @@ def standardise(chunk: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
 
 def deviations(moments: LayerMoments, eps: float) -> tuple[Tensor, Tensor]:
     """Standard deviation of each neuron, 0 where only rounding moves it, and what rounding amounts to."""
-    rounding = ROUNDING * eps * (moments.variance + moments.mean.square()).sqrt()
+    rounding = (ROUNDING if eps < FINE else 1.0) * eps * (moments.variance + moments.mean.square()).sqrt()
     sd = moments.variance.sqrt()
     return torch.where(sd > rounding, sd, 0.0), rounding
 

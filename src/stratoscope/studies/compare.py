@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from collections.abc import Callable, Sequence
@@ -97,6 +98,7 @@ def _run(plan: Plan, folder: RunFolder, progress: Progress) -> Comparison:
             *(i.note for i in intervals.values() if i.note),
             *_constant_notes(plan, scoring),
             *_lost_notes(plan, scoring),
+            *_undefined_notes(plan, scoring),
         ),
         provenance=plan.provenance,
         arrays={k: v.numpy() for s in scoring.scored.values() for k, v in s.arrays.items()},
@@ -170,6 +172,18 @@ def _lost_notes(plan: Plan, scoring: Scoring) -> list[str]:
         f"directions that vary by no more than rounding are left out of measures that invert a covariance:"
         f" {', '.join(lost)} (neurons that depend on each other, repeated rows, or signal too faint for the dtype)"
     ]
+
+
+def _undefined_notes(plan: Plan, scoring: Scoring) -> list[str]:
+    """Which layers vary and yet have no score under a measure, and why."""
+    notes = []
+    for request in plan.wanted:
+        own = scoring.scored[request.name].values.diagonal().tolist()
+        counted = zip(plan.layers, own, scoring.constant, strict=True)
+        absent = [str(a) for (a, seen), value, c in counted if math.isnan(value) and c < seen.width]
+        if absent:
+            notes.append(f"{request.name} is absent for {', '.join(absent)}: {request.measure.undefined}")
+    return notes
 
 
 def _physical_memory() -> float:
