@@ -155,6 +155,56 @@ def test_hub_out_of_reach_is_one_sentence(capfd: Any) -> None:
     assert "".join(capfd.readouterr()) == ""
 
 
+MAIN, OLD = "0123456789abcdef0123456789abcdef01234567", "89abcdef0123456789abcdef0123456789abcdef"
+
+
+@pytest.fixture
+def cached(offline: None, folder_of: Any, tmp_path: Path) -> dict[str, Path]:
+    """The folders behind two commits of acme/tiny, which is in the hub's cache only."""
+    commits = {MAIN: folder_of("bert"), OLD: tiny.checkpoint("bert", tmp_path / "old", seed=7)}
+    tiny.hub_cache(tmp_path, "acme/tiny", commits, {"main": MAIN, "v1": OLD})
+    loading._reachable.cache_clear()
+    loading._commit.cache_clear()
+    return commits
+
+
+@pytest.mark.parametrize(("revision", "commit"), [(None, MAIN), ("main", MAIN), ("v1", OLD), (OLD, OLD), (MAIN, MAIN)])
+def test_a_hub_model_is_the_commit_it_was_loaded_from(
+    revision: str | None, commit: str, cached: dict[str, Path], capfd: Any
+) -> None:
+    asked = ModelSpec("acme/tiny", revision=revision, device="cpu")
+    assert survey(asked).fingerprint == commit
+    found, folder = load(asked), load(spec(cached[commit]))
+    assert (found.fingerprint, found.name, found.layers) == (commit, "tiny", folder.layers)
+    whole = folder.module.state_dict()
+    assert all(torch.equal(v, whole[k]) for k, v in found.module.state_dict().items())
+    assert found.tokenizer.get_vocab() == folder.tokenizer.get_vocab()
+    assert "".join(capfd.readouterr()) == ""
+
+
+def test_a_branch_that_moves_after_the_survey_does_not_change_what_is_loaded(
+    cached: dict[str, Path], tmp_path: Path
+) -> None:
+    asked = ModelSpec("acme/tiny", device="cpu")
+    seen = survey(asked)
+    (tmp_path / "models--acme--tiny" / "refs" / "main").write_text(OLD)
+    found, whole = load(asked, seen=seen), load(spec(cached[MAIN])).module.state_dict()
+    assert found.fingerprint == MAIN
+    assert all(torch.equal(v, whole[k]) for k, v in found.module.state_dict().items())
+
+
+def test_fresh_weights_of_a_hub_model_are_those_of_its_folder(cached: dict[str, Path]) -> None:
+    asked = ModelSpec("acme/tiny", random_init=True, device="cpu")
+    assert survey(asked).fingerprint == survey(spec(cached[MAIN], random_init=True)).fingerprint
+
+
+@pytest.mark.usefixtures("cached")
+def test_a_revision_that_is_not_there_is_one_sentence() -> None:
+    with pytest.raises(StratoscopeError, match=r"cannot get 'acme/tiny': expected .*that can be reached") as e:
+        survey(ModelSpec("acme/tiny", revision="nosuch"))
+    assert "\n" not in str(e.value)
+
+
 def test_pickle_only_hub_model_names_the_option() -> None:
     from stratoscope.models.guard import guarded
 
