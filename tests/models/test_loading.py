@@ -92,7 +92,9 @@ def test_pickle_needs_consent(tmp_path: Path) -> None:
 
 def test_folder_without_weights(copy: Path) -> None:
     (copy / "model.safetensors").unlink()
-    with pytest.raises(StratoscopeError, match=r"has no weights \(model.safetensors\).*--random-init"):
+    with pytest.raises(
+        StratoscopeError, match=r"has no weights \(model.safetensors\); give a checkpoint .* by save_pretrained$"
+    ):
         load(spec(copy))
     assert load(spec(copy, random_init=True)).layers == tiny.LAYERS + 1
 
