@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -237,6 +238,59 @@ def test_gguf_needs_its_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(loading, "GGUF_PACKAGES", ("nosuchpackage",))
     with pytest.raises(StratoscopeError, match="needs the package 'nosuchpackage'; pip install nosuchpackage"):
         load(spec(tmp_path / "m.gguf"))
+
+
+def gguf_llama(path: Path) -> Path:
+    """A one-block Llama with a byte-pair tokenizer, as llama.cpp writes them."""
+    gguf = pytest.importorskip("gguf")
+    tokens = json.loads(tiny.tokenizer("gpt2").backend_tokenizer.to_str())["model"]
+    vocabulary = sorted(tokens["vocab"], key=tokens["vocab"].get)
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(1)
+    writer.add_context_length(64)
+    writer.add_embedding_length(16)
+    writer.add_feed_forward_length(16)
+    writer.add_head_count(2)
+    writer.add_head_count_kv(2)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_dimension_count(8)
+    writer.add_vocab_size(len(vocabulary))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(vocabulary)
+    writer.add_token_types([gguf.TokenType.NORMAL] * len(vocabulary))
+    writer.add_token_merges([" ".join(pair) for pair in tokens["merges"]])
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(0)
+    draw = np.random.default_rng(0)
+    block = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+    shapes = {"token_embd": (len(vocabulary), 16), **{f"blk.0.{name}": (16, 16) for name in block}}
+    shapes |= {"blk.0.attn_norm": (16,), "blk.0.ffn_norm": (16,), "output_norm": (16,)}
+    for name, shape in shapes.items():
+        writer.add_tensor(f"{name}.weight", draw.normal(size=shape).astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_a_gguf_file_is_read_in_silence(tmp_path: Path, capfd: Any) -> None:
+    path = gguf_llama(tmp_path / "m.gguf")
+    capfd.readouterr()
+    assert load(spec(path)).layers == 2
+    assert "".join(capfd.readouterr()) == ""
+
+
+def test_the_bar_of_gguf_files_is_hidden_and_put_back(capfd: Any) -> None:
+    from transformers import modeling_gguf_pytorch_utils as reader
+
+    from stratoscope.models.guard import quiet
+
+    bar = reader.tqdm
+    with quiet():
+        assert list(reader.tqdm([1, 2], desc="Converting")) == [1, 2]
+    assert "".join(capfd.readouterr()) == ""
+    assert reader.tqdm is bar
 
 
 def test_unknown_dtype_and_device() -> None:
