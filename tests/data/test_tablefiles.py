@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import sys
 from pathlib import Path
 
@@ -95,6 +96,19 @@ def test_csv_with_a_quote_that_never_ends(tmp_path: Path) -> None:
         StratoscopeError, match=r"a\.csv: line \d: expected comma-separated values, got a broken record"
     ):
         csv_table(path)
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_csv_takes_texts_of_any_length_and_leaves_the_programs_limit_alone(tmp_path: Path, quote: str) -> None:
+    limit = csv.field_size_limit()
+    long = "word " * 40_000
+    assert len(long) > limit
+    path = write(tmp_path / "a.csv", f"text,label\n{quote}{long}{quote},1\n")
+    assert rows(csv_table(path)) == [{"text": long, "label": "1"}]
+    assert csv.field_size_limit() == limit
+    with pytest.raises(StratoscopeError, match="broken record"):
+        csv_table(write(tmp_path / "b.csv", f'text,label\n"{long},1\n'))
+    assert csv.field_size_limit() == limit
 
 
 def test_duplicate_header(tmp_path: Path) -> None:

@@ -53,7 +53,8 @@ def jsonl_table(path: Path) -> Table:
 
 def csv_table(path: Path, columns: str | None = None) -> Table:
     """Comma-separated with quotes; the first line names the columns unless `columns` does."""
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    text = read_text(path)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
 
     def records() -> Iterator[tuple[int, list[str]]]:
         try:
@@ -66,7 +67,13 @@ def csv_table(path: Path, columns: str | None = None) -> Table:
                 "mend the line"
             ) from e
 
-    return _delimited(path, records(), columns)
+    # A long text is no broken record, but the limit belongs to the whole program: it is put back.
+    limit = csv.field_size_limit()
+    csv.field_size_limit(max(limit, len(text)))
+    try:
+        return _delimited(path, records(), columns)
+    finally:
+        csv.field_size_limit(limit)
 
 
 def tsv_table(path: Path, columns: str | None = None) -> Table:
