@@ -158,6 +158,23 @@ def test_parquet_that_is_none(tmp_path: Path) -> None:
         parquet_table(write(tmp_path / "a.parquet", "text,label\na,1\n"))
 
 
+@pytest.mark.parametrize("compression", ["snappy", "none"])
+def test_parquet_with_a_good_footer_and_damaged_pages(tmp_path: Path, compression: str) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    path = tmp_path / "a.parquet"
+    texts = pyarrow.table({"text": [f"sentence {k}" for k in range(2000)]})
+    pytest.importorskip("pyarrow.parquet").write_table(texts, path, compression=compression)
+    data = path.read_bytes()
+    path.write_bytes(data[:4] + b"\xff" * 400 + data[404:])
+    table = parquet_table(path)
+    assert table.columns == ("text",)
+    with pytest.raises(
+        StratoscopeError, match=r"a\.parquet: expected a Parquet file, got something unreadable \(.*; write it again$"
+    ) as e:
+        to_corpus(table, "a")
+    assert "\n" not in str(e.value)
+
+
 def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.delitem(sys.modules, "pyarrow.parquet", raising=False)

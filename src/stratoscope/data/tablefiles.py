@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from stratoscope.core.errors import StratoscopeError
@@ -84,18 +85,27 @@ def tsv_table(path: Path, columns: str | None = None) -> Table:
 def parquet_table(path: Path) -> Table:
     """Parquet; only the columns wanted are read."""
     parquet = optional_module("pyarrow.parquet", extra="parquet", wanted_for=f"{path}: reading Parquet")
-    try:
+    with _parquet_errors(path):
         names = tuple(parquet.read_schema(path).names)
-    except (ValueError, OSError) as e:
-        raise StratoscopeError(
-            f"{path}: expected a Parquet file, got something unreadable ({e}); write it again"
-        ) from e
 
     def rows(wanted: tuple[str, ...]) -> Sequence[Mapping[str, object]]:
-        found: list[Mapping[str, object]] = parquet.read_table(path, columns=list(wanted)).to_pylist()
+        with _parquet_errors(path):
+            found: list[Mapping[str, object]] = parquet.read_table(path, columns=list(wanted)).to_pylist()
         return found
 
     return Table(str(path), names, rows)
+
+
+@contextmanager
+def _parquet_errors(path: Path) -> Iterator[None]:
+    """The footer is read first and the pages later; either may be damaged, or of a kind pyarrow does not know."""
+    try:
+        yield
+    except (ValueError, OSError, NotImplementedError) as e:
+        reason = (str(e).strip() or type(e).__name__).splitlines()[0].rstrip(".")
+        raise StratoscopeError(
+            f"{path}: expected a Parquet file, got something unreadable ({reason}); write it again"
+        ) from e
 
 
 def _delimited(path: Path, records: Iterator[tuple[int, list[str]]], columns: str | None) -> Table:
