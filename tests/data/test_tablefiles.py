@@ -111,6 +111,33 @@ def test_csv_takes_texts_of_any_length_and_leaves_the_programs_limit_alone(tmp_p
     assert csv.field_size_limit() == limit
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("text;label\nfine, really;1\n", r"got semicolons on the first line \('text;label'\)"),
+        ('"text";"label"\r\n"fine";"1"\r\n', r"got semicolons on the first line \('\"text\";\"label\"'\)"),
+        ("text\tlabel\nfine\t1\n", r"got tabs on the first line \('text\\tlabel'\)"),
+    ],
+)
+def test_csv_with_another_separator(tmp_path: Path, content: str, words: str) -> None:
+    path = write(tmp_path / "a.csv", content)
+    with pytest.raises(
+        StratoscopeError,
+        match=rf"a\.csv: expected columns separated by commas, {words}; save it with commas, or with tabs as \.tsv$",
+    ):
+        csv_table(path)
+
+
+def test_csv_with_semicolons_elsewhere(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "text\na;b\nc\td\n")
+    assert rows(csv_table(path)) == [{"text": "a;b"}, {"text": "c\td"}]
+    both = write(tmp_path / "b.csv", "text,a;b\nx,y\n")
+    assert csv_table(both).columns == ("text", "a;b")
+    sentences = write(tmp_path / "c.csv", "I came; I saw\nI left\n")
+    assert rows(csv_table(sentences, "text")) == [{"text": "I came; I saw"}, {"text": "I left"}]
+    assert csv_table(sentences).columns == ("I came; I saw",)
+
+
 def test_duplicate_header(tmp_path: Path) -> None:
     with pytest.raises(StratoscopeError, match="expected different column names on the first line, got text, text; "):
         csv_table(write(tmp_path / "a.csv", "text,text\na,b\n"))

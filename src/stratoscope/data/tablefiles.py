@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,8 @@ from stratoscope.data.textfile import numbered_lines, read_text
 
 IGNORED = "_"
 """Name of a column nobody wants."""
+_OTHER_SEPARATOR = re.compile(r"\S[;\t]\S")
+"""Between two names; a sentence in the place of a header has a blank after its semicolon."""
 
 
 def column_names(columns: str) -> tuple[str, ...]:
@@ -55,6 +58,13 @@ def jsonl_table(path: Path) -> Table:
 def csv_table(path: Path, columns: str | None = None) -> Table:
     """Comma-separated with quotes; the first line names the columns unless `columns` does."""
     text = read_text(path)
+    header = text.lstrip().partition("\n")[0].rstrip()
+    if columns is None and "," not in header and _OTHER_SEPARATOR.search(header):
+        got = "tabs" if "\t" in header else "semicolons"
+        raise StratoscopeError(
+            f"{path}: expected columns separated by commas, got {got} on the first line ({header[:60]!r}); save it with"
+            " commas, or with tabs as .tsv"
+        )
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
 
     def records() -> Iterator[tuple[int, list[str]]]:
