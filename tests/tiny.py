@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,17 @@ def checkpoint(
         torch.save(model.state_dict(), folder / "pytorch_model.bin")
     tokens.save_pretrained(folder)
     return folder
+
+
+def hub_cache(root: str | Path, repo: str, commits: dict[str, Path], refs: dict[str, str]) -> Path:
+    """The hub client's cache under `root` as downloads leave it: checkpoint folders by commit, commits by branch."""
+    kept = Path(root) / f"models--{repo.replace('/', '--')}"
+    for commit, folder in commits.items():
+        shutil.copytree(folder, kept / "snapshots" / commit)
+    (kept / "refs").mkdir()
+    for ref, commit in refs.items():
+        (kept / "refs" / ref).write_text(commit)
+    return Path(root)
 
 
 def tokenizer(family: str, *, max_length: int | None = None) -> Any:

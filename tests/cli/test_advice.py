@@ -49,8 +49,9 @@ def test_a_folder_without_weights(here: Path, home: Path, command: Command) -> N
     shutil.copytree(home / "base", here / "hollow", ignore=shutil.ignore_patterns("*.safetensors"))
     (here / "rows.csv").write_text("text,label\n" + "good,1\nbad,0\n" * 10)
     fact = "stratoscope: hollow has no weights (model.safetensors); give a checkpoint folder written by save_pretrained"
-    ended = command("compare", "hollow", "--data", "t.txt", "--out", "run")
-    assert ended.err == f"{fact} or give --random-init to use the architecture alone\n"
+    for more in ((), ("--random-init",)):  # which adds a control to the model, and does not stand for it
+        ended = command("compare", "hollow", *more, "--data", "t.txt", "--out", "run")
+        assert ended.err == f"{fact}\n"
     for names in (("finetune", "hollow"), ("study", "finetuned", "base", "hollow")):
         ended = command(*names, "--data", "rows.csv", "--out", "run")
         assert ended.err.splitlines()[-1] == fact

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import sys
 from pathlib import Path
 
@@ -97,6 +98,46 @@ def test_csv_with_a_quote_that_never_ends(tmp_path: Path) -> None:
         csv_table(path)
 
 
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_csv_takes_texts_of_any_length_and_leaves_the_programs_limit_alone(tmp_path: Path, quote: str) -> None:
+    limit = csv.field_size_limit()
+    long = "word " * 40_000
+    assert len(long) > limit
+    path = write(tmp_path / "a.csv", f"text,label\n{quote}{long}{quote},1\n")
+    assert rows(csv_table(path)) == [{"text": long, "label": "1"}]
+    assert csv.field_size_limit() == limit
+    with pytest.raises(StratoscopeError, match="broken record"):
+        csv_table(write(tmp_path / "b.csv", f'text,label\n"{long},1\n'))
+    assert csv.field_size_limit() == limit
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("text;label\nfine, really;1\n", r"got semicolons on the first line \('text;label'\)"),
+        ('"text";"label"\r\n"fine";"1"\r\n', r"got semicolons on the first line \('\"text\";\"label\"'\)"),
+        ("text\tlabel\nfine\t1\n", r"got tabs on the first line \('text\\tlabel'\)"),
+    ],
+)
+def test_csv_with_another_separator(tmp_path: Path, content: str, words: str) -> None:
+    path = write(tmp_path / "a.csv", content)
+    with pytest.raises(
+        StratoscopeError,
+        match=rf"a\.csv: expected columns separated by commas, {words}; save it with commas, or with tabs as \.tsv$",
+    ):
+        csv_table(path)
+
+
+def test_csv_with_semicolons_elsewhere(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "text\na;b\nc\td\n")
+    assert rows(csv_table(path)) == [{"text": "a;b"}, {"text": "c\td"}]
+    both = write(tmp_path / "b.csv", "text,a;b\nx,y\n")
+    assert csv_table(both).columns == ("text", "a;b")
+    sentences = write(tmp_path / "c.csv", "I came; I saw\nI left\n")
+    assert rows(csv_table(sentences, "text")) == [{"text": "I came; I saw"}, {"text": "I left"}]
+    assert csv_table(sentences).columns == ("I came; I saw",)
+
+
 def test_duplicate_header(tmp_path: Path) -> None:
     with pytest.raises(StratoscopeError, match="expected different column names on the first line, got text, text; "):
         csv_table(write(tmp_path / "a.csv", "text,text\na,b\n"))
@@ -142,6 +183,23 @@ def test_parquet_that_is_none(tmp_path: Path) -> None:
         StratoscopeError, match=r"a\.parquet: expected a Parquet file, got something unreadable \(.*write"
     ):
         parquet_table(write(tmp_path / "a.parquet", "text,label\na,1\n"))
+
+
+@pytest.mark.parametrize("compression", ["snappy", "none"])
+def test_parquet_with_a_good_footer_and_damaged_pages(tmp_path: Path, compression: str) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    path = tmp_path / "a.parquet"
+    texts = pyarrow.table({"text": [f"sentence {k}" for k in range(2000)]})
+    pytest.importorskip("pyarrow.parquet").write_table(texts, path, compression=compression)
+    data = path.read_bytes()
+    path.write_bytes(data[:4] + b"\xff" * 400 + data[404:])
+    table = parquet_table(path)
+    assert table.columns == ("text",)
+    with pytest.raises(
+        StratoscopeError, match=r"a\.parquet: expected a Parquet file, got something unreadable \(.*; write it again$"
+    ) as e:
+        to_corpus(table, "a")
+    assert "\n" not in str(e.value)
 
 
 def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

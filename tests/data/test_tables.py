@@ -150,6 +150,27 @@ def test_a_column_of_written_numbers_is_no_text() -> None:
         to_corpus(rows, "t", text="text", pair="y")
 
 
+def labelled(*names: str, n: int) -> Table:
+    return table(*({"review": f"film number {k}", "sentiment": names[k % len(names)]} for k in range(n)))
+
+
+@pytest.mark.parametrize("names", [("positive", "negative"), ("positive",), ("bad", " so-so ", "good")])
+def test_a_column_of_class_names_is_no_text(names: tuple[str, ...]) -> None:
+    with pytest.raises(
+        StratoscopeError,
+        match=rf"row 1, column 'sentiment': expected text, got the label '{names[0]}' and no more than {len(names)}"
+        r" different words in 30 rows; name the text column with --text \(columns: 'review', 'sentiment'\)$",
+    ):
+        to_corpus(labelled(*names, n=30), "t", text="sentiment")
+
+
+def test_few_rows_many_words_phrases_and_second_texts_are_no_class_names() -> None:
+    assert len(to_corpus(labelled("positive", "negative", n=29), "t", text="sentiment")) == 29
+    assert len(to_corpus(labelled("a", "b", "c", "d", n=39), "t", text="sentiment")) == 39
+    assert len(to_corpus(labelled("yes", "not at all", n=60), "t", text="sentiment")) == 60
+    assert len(to_corpus(labelled("yes", "no", n=60), "t", text="review", pair="sentiment")) == 60
+
+
 def test_one_number_among_texts_is_text() -> None:
     assert [s.text for s in to_corpus(table({"text": "1984"}, {"text": "a novel"}), "t").sentences] == [
         "1984",

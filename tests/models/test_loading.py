@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -92,7 +93,9 @@ def test_pickle_needs_consent(tmp_path: Path) -> None:
 
 def test_folder_without_weights(copy: Path) -> None:
     (copy / "model.safetensors").unlink()
-    with pytest.raises(StratoscopeError, match=r"has no weights \(model.safetensors\).*--random-init"):
+    with pytest.raises(
+        StratoscopeError, match=r"has no weights \(model.safetensors\); give a checkpoint .* by save_pretrained$"
+    ):
         load(spec(copy))
     assert load(spec(copy, random_init=True)).layers == tiny.LAYERS + 1
 
@@ -155,6 +158,56 @@ def test_hub_out_of_reach_is_one_sentence(capfd: Any) -> None:
     assert "".join(capfd.readouterr()) == ""
 
 
+MAIN, OLD = "0123456789abcdef0123456789abcdef01234567", "89abcdef0123456789abcdef0123456789abcdef"
+
+
+@pytest.fixture
+def cached(offline: None, folder_of: Any, tmp_path: Path) -> dict[str, Path]:
+    """The folders behind two commits of acme/tiny, which is in the hub's cache only."""
+    commits = {MAIN: folder_of("bert"), OLD: tiny.checkpoint("bert", tmp_path / "old", seed=7)}
+    tiny.hub_cache(tmp_path, "acme/tiny", commits, {"main": MAIN, "v1": OLD})
+    loading._reachable.cache_clear()
+    loading._commit.cache_clear()
+    return commits
+
+
+@pytest.mark.parametrize(("revision", "commit"), [(None, MAIN), ("main", MAIN), ("v1", OLD), (OLD, OLD), (MAIN, MAIN)])
+def test_a_hub_model_is_the_commit_it_was_loaded_from(
+    revision: str | None, commit: str, cached: dict[str, Path], capfd: Any
+) -> None:
+    asked = ModelSpec("acme/tiny", revision=revision, device="cpu")
+    assert survey(asked).fingerprint == commit
+    found, folder = load(asked), load(spec(cached[commit]))
+    assert (found.fingerprint, found.name, found.layers) == (commit, "tiny", folder.layers)
+    whole = folder.module.state_dict()
+    assert all(torch.equal(v, whole[k]) for k, v in found.module.state_dict().items())
+    assert found.tokenizer.get_vocab() == folder.tokenizer.get_vocab()
+    assert "".join(capfd.readouterr()) == ""
+
+
+def test_a_branch_that_moves_after_the_survey_does_not_change_what_is_loaded(
+    cached: dict[str, Path], tmp_path: Path
+) -> None:
+    asked = ModelSpec("acme/tiny", device="cpu")
+    seen = survey(asked)
+    (tmp_path / "models--acme--tiny" / "refs" / "main").write_text(OLD)
+    found, whole = load(asked, seen=seen), load(spec(cached[MAIN])).module.state_dict()
+    assert found.fingerprint == MAIN
+    assert all(torch.equal(v, whole[k]) for k, v in found.module.state_dict().items())
+
+
+def test_fresh_weights_of_a_hub_model_are_those_of_its_folder(cached: dict[str, Path]) -> None:
+    asked = ModelSpec("acme/tiny", random_init=True, device="cpu")
+    assert survey(asked).fingerprint == survey(spec(cached[MAIN], random_init=True)).fingerprint
+
+
+@pytest.mark.usefixtures("cached")
+def test_a_revision_that_is_not_there_is_one_sentence() -> None:
+    with pytest.raises(StratoscopeError, match=r"cannot get 'acme/tiny': expected .*that can be reached") as e:
+        survey(ModelSpec("acme/tiny", revision="nosuch"))
+    assert "\n" not in str(e.value)
+
+
 def test_pickle_only_hub_model_names_the_option() -> None:
     from stratoscope.models.guard import guarded
 
@@ -185,6 +238,59 @@ def test_gguf_needs_its_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(loading, "GGUF_PACKAGES", ("nosuchpackage",))
     with pytest.raises(StratoscopeError, match="needs the package 'nosuchpackage'; pip install nosuchpackage"):
         load(spec(tmp_path / "m.gguf"))
+
+
+def gguf_llama(path: Path) -> Path:
+    """A one-block Llama with a byte-pair tokenizer, as llama.cpp writes them."""
+    gguf = pytest.importorskip("gguf")
+    tokens = json.loads(tiny.tokenizer("gpt2").backend_tokenizer.to_str())["model"]
+    vocabulary = sorted(tokens["vocab"], key=tokens["vocab"].get)
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(1)
+    writer.add_context_length(64)
+    writer.add_embedding_length(16)
+    writer.add_feed_forward_length(16)
+    writer.add_head_count(2)
+    writer.add_head_count_kv(2)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_dimension_count(8)
+    writer.add_vocab_size(len(vocabulary))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(vocabulary)
+    writer.add_token_types([gguf.TokenType.NORMAL] * len(vocabulary))
+    writer.add_token_merges([" ".join(pair) for pair in tokens["merges"]])
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(0)
+    draw = np.random.default_rng(0)
+    block = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+    shapes = {"token_embd": (len(vocabulary), 16), **{f"blk.0.{name}": (16, 16) for name in block}}
+    shapes |= {"blk.0.attn_norm": (16,), "blk.0.ffn_norm": (16,), "output_norm": (16,)}
+    for name, shape in shapes.items():
+        writer.add_tensor(f"{name}.weight", draw.normal(size=shape).astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_a_gguf_file_is_read_in_silence(tmp_path: Path, capfd: Any) -> None:
+    path = gguf_llama(tmp_path / "m.gguf")
+    capfd.readouterr()
+    assert load(spec(path)).layers == 2
+    assert "".join(capfd.readouterr()) == ""
+
+
+def test_the_bar_of_gguf_files_is_hidden_and_put_back(capfd: Any) -> None:
+    from transformers import modeling_gguf_pytorch_utils as reader
+
+    from stratoscope.models.guard import quiet
+
+    bar = reader.tqdm
+    with quiet():
+        assert list(reader.tqdm([1, 2], desc="Converting")) == [1, 2]
+    assert "".join(capfd.readouterr()) == ""
+    assert reader.tqdm is bar
 
 
 def test_unknown_dtype_and_device() -> None:

@@ -301,6 +301,11 @@ def test_every_model_has_a_label_of_its_own() -> None:
         label()
 
 
+def test_a_name_given_twice_is_refused_rather_than_changed() -> None:
+    with pytest.raises(StratoscopeError, match="expected a different name for each model, got 'a' twice; rename one"):
+        label(ModelSpec("x/m", name="a"), ModelSpec("y", name="b"), ModelSpec("z", name="a"))
+
+
 def test_the_same_model_twice_is_said_to_be_one(pair: Pair) -> None:
     words = "base-1 and .*base-2 are the same model: what is between them is the model compared with itself"
     same = [w for w in pair(models=("base", "base")).warnings if re.search(words, w)]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from stratoscope.core.errors import StratoscopeError
@@ -15,6 +17,8 @@ from stratoscope.data.textfile import numbered_lines, read_text
 
 IGNORED = "_"
 """Name of a column nobody wants."""
+_OTHER_SEPARATOR = re.compile(r"\S[;\t]\S")
+"""Between two names; a sentence in the place of a header has a blank after its semicolon."""
 
 
 def column_names(columns: str) -> tuple[str, ...]:
@@ -53,7 +57,15 @@ def jsonl_table(path: Path) -> Table:
 
 def csv_table(path: Path, columns: str | None = None) -> Table:
     """Comma-separated with quotes; the first line names the columns unless `columns` does."""
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    text = read_text(path)
+    header = text.lstrip().partition("\n")[0].rstrip()
+    if columns is None and "," not in header and _OTHER_SEPARATOR.search(header):
+        got = "tabs" if "\t" in header else "semicolons"
+        raise StratoscopeError(
+            f"{path}: expected columns separated by commas, got {got} on the first line ({header[:60]!r}); save it with"
+            " commas, or with tabs as .tsv"
+        )
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
 
     def records() -> Iterator[tuple[int, list[str]]]:
         try:
@@ -66,7 +78,13 @@ def csv_table(path: Path, columns: str | None = None) -> Table:
                 "mend the line"
             ) from e
 
-    return _delimited(path, records(), columns)
+    # A long text is no broken record, but the limit belongs to the whole program: it is put back.
+    limit = csv.field_size_limit()
+    csv.field_size_limit(max(limit, len(text)))
+    try:
+        return _delimited(path, records(), columns)
+    finally:
+        csv.field_size_limit(limit)
 
 
 def tsv_table(path: Path, columns: str | None = None) -> Table:
@@ -77,18 +95,27 @@ def tsv_table(path: Path, columns: str | None = None) -> Table:
 def parquet_table(path: Path) -> Table:
     """Parquet; only the columns wanted are read."""
     parquet = optional_module("pyarrow.parquet", extra="parquet", wanted_for=f"{path}: reading Parquet")
-    try:
+    with _parquet_errors(path):
         names = tuple(parquet.read_schema(path).names)
-    except (ValueError, OSError) as e:
-        raise StratoscopeError(
-            f"{path}: expected a Parquet file, got something unreadable ({e}); write it again"
-        ) from e
 
     def rows(wanted: tuple[str, ...]) -> Sequence[Mapping[str, object]]:
-        found: list[Mapping[str, object]] = parquet.read_table(path, columns=list(wanted)).to_pylist()
+        with _parquet_errors(path):
+            found: list[Mapping[str, object]] = parquet.read_table(path, columns=list(wanted)).to_pylist()
         return found
 
     return Table(str(path), names, rows)
+
+
+@contextmanager
+def _parquet_errors(path: Path) -> Iterator[None]:
+    """The footer is read first and the pages later; either may be damaged, or of a kind pyarrow does not know."""
+    try:
+        yield
+    except (ValueError, OSError, NotImplementedError) as e:
+        reason = (str(e).strip() or type(e).__name__).splitlines()[0].rstrip(".")
+        raise StratoscopeError(
+            f"{path}: expected a Parquet file, got something unreadable ({reason}); write it again"
+        ) from e
 
 
 def _delimited(path: Path, records: Iterator[tuple[int, list[str]]], columns: str | None) -> Table:

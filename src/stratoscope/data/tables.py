@@ -36,6 +36,9 @@ LABELS = (
 """Well-known names of a label; `label` itself wins over the others."""
 # fmt: on
 
+JUDGED, RETURNS = 30, 10
+"""Rows from which on single words that come back so often, on average, are taken for labels."""
+
 _NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
 
 
@@ -94,6 +97,7 @@ def to_corpus(
             f"name another column with --text (columns: {_list(table.columns)})",
         )
     _refuse_numbers(table, roles, sentences, positions)
+    _refuse_classes(table, roles, sentences, positions)
     labelled = any(found is not None for found in labels)
     columns = {"text": roles.text, "pair": roles.pair, "label": roles.label if labelled else None}
     return Corpus(
@@ -200,6 +204,17 @@ def _refuse_numbers(table: Table, roles: _Roles, sentences: list[Sentence], posi
                 "and numbers only in the whole column",
                 f"name the text column with --text (columns: {_list(table.columns)})",
             )
+
+
+def _refuse_classes(table: Table, roles: _Roles, sentences: list[Sentence], positions: list[int]) -> None:
+    """A few single words over and over are the names of classes; a second text may be so (the choices yes and no)."""
+    n, words = len(sentences), {s.text.strip() for s in sentences}
+    if n >= JUDGED and len(words) <= n // RETURNS and all(len(w.split()) == 1 for w in words):
+        raise StratoscopeError(
+            f"{table.source}: row {positions[0] + 1}, column '{roles.text}': expected text, got the label"
+            f" '{sentences[0].text.strip()}' and no more than {len(words)} different words in {n} rows",
+            f"name the text column with --text (columns: {_list(table.columns)})",
+        )
 
 
 def _describe(value: object) -> str:

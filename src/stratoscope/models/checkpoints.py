@@ -68,9 +68,7 @@ def check_folder(checkpoint: Checkpoint, *, weights: bool, allow_pickle: bool) -
     pickle = next((p for p in PICKLES if (folder / p).is_file()), None)
     if pickle is None:
         raise StratoscopeError(
-            f"{folder} has no weights ({SAFE})",
-            "give a checkpoint folder written by save_pretrained",
-            "give --random-init to use the architecture alone",
+            f"{folder} has no weights ({SAFE})", "give a checkpoint folder written by save_pretrained"
         )
     if not allow_pickle:
         raise StratoscopeError(

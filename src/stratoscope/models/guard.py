@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 import torch
 
@@ -62,7 +65,8 @@ def quiet() -> Iterator[None]:
     hub.setLevel(logging.CRITICAL)
     hf.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        yield
+        with _no_gguf_bar():
+            yield
     finally:
         hf.set_verbosity(verbosity)
         hub.setLevel(level)
@@ -72,6 +76,24 @@ def quiet() -> Iterator[None]:
             del os.environ["DISABLE_SAFETENSORS_CONVERSION"]
         else:
             os.environ["DISABLE_SAFETENSORS_CONVERSION"] = conversion
+
+
+@contextmanager
+def _no_gguf_bar() -> Iterator[None]:
+    """The reader of GGUF draws its bar past the switch of transformers; a version without that module has no bar."""
+    try:
+        reader: Any = importlib.import_module("transformers.modeling_gguf_pytorch_utils")
+    except ImportError:
+        reader = None
+    bar = getattr(reader, "tqdm", None)
+    if bar is None:
+        yield
+        return
+    reader.tqdm = partial(bar, disable=True)
+    try:
+        yield
+    finally:
+        reader.tqdm = bar
 
 
 @contextmanager

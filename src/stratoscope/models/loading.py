@@ -18,7 +18,7 @@ from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.runfolder import digest
 from stratoscope.data.hub import hub_answers
 from stratoscope.models import checkpoints
-from stratoscope.models.checkpoints import Checkpoint
+from stratoscope.models.checkpoints import CONFIG, Checkpoint
 from stratoscope.models.encoding import Encoder, window_of
 from stratoscope.models.families import Family, depth, family_of, known_family, width
 from stratoscope.models.guard import guarded, seeded
@@ -191,10 +191,9 @@ def checked(spec: ModelSpec) -> Checkpoint:
 
 def load_options(spec: ModelSpec, checkpoint: Checkpoint) -> dict[str, Any]:
     options: dict[str, Any] = {"trust_remote_code": spec.trust_remote_code}
-    if spec.revision is not None:
-        options["revision"] = spec.revision
-    if not checkpoint.local and not _reachable(checkpoint.source, spec.revision):
-        options["local_files_only"] = True
+    if not checkpoint.local:
+        options["revision"] = _commit(checkpoint.source, spec.revision)
+        options["local_files_only"] = not _reachable(checkpoint.source, spec.revision)
     if checkpoint.gguf_file:
         options["gguf_file"] = checkpoint.gguf_file
     return options
@@ -204,6 +203,16 @@ def load_options(spec: ModelSpec, checkpoint: Checkpoint) -> dict[str, Any]:
 def _reachable(source: str, revision: str | None) -> bool:
     """Whether the hub answers, asked once per model; without it only what was downloaded before is looked at."""
     return hub_answers(source, revision, kind="model")
+
+
+@cache
+def _commit(source: str, revision: str | None) -> str | None:
+    """The commit a branch, a tag or nothing stands for, asked once: a branch may move between looking and loading."""
+    from transformers.utils.hub import cached_file
+
+    # The hub's cache keeps each file in a folder named by its commit; the configuration no longer tells it.
+    path = cached_file(source, CONFIG, revision=revision, local_files_only=not _reachable(source, revision))
+    return None if path is None else Path(path).parent.name
 
 
 def load_config(spec: ModelSpec, checkpoint: Checkpoint) -> Any:
@@ -283,7 +292,7 @@ def _fingerprint(spec: ModelSpec, checkpoint: Checkpoint, config: Any, encoder: 
         return f"random-init seed {spec.seed} of {digest([plain, hashlib.sha256(text).hexdigest()])}"
     if checkpoint.local:
         return checkpoints.fingerprint(checkpoint)
-    return str(config._commit_hash)
+    return str(_commit(checkpoint.source, spec.revision))
 
 
 _NOT_ARCHITECTURE = ("_name_or_path", "transformers_version", "dtype", "architectures", "_commit_hash")

@@ -164,9 +164,12 @@ def make_plan(
 
 
 def named(specs: list[ModelSpec], options: Options) -> list[ModelSpec]:
-    """Give every model a label of its own: the folder's name, with its parent's where two are alike."""
+    """Give every model a label of its own: the name given, or the folder's, with its parent's where two are alike."""
     if not specs:
         raise StratoscopeError("expected at least one model, got none")
+    given = [s.name for s in specs if s.name]
+    if twice := next((name for name in given if given.count(name) > 1), None):
+        raise StratoscopeError(f"expected a different name for each model, got '{twice}' twice; rename one")
     if options.random_init:
         specs = [*specs, replace(specs[0], random_init=True, seed=options.seed, name=f"{specs[0].label}-random")]
     labels = [s.label for s in specs]
