@@ -284,8 +284,8 @@ def test_localization_within_chance_is_not_judged(make_findings, chance, judged)
     line = one(sentences(make_findings(findings)), "Localization of a rises")
     assert (f"{WU5} holds here." in line) == judged
     said = (
-        "cannot be judged here: its lowest and its highest layer are 0.40 apart, which is within svsim's chance level"
-        " with so few rows (up to 0.41)."
+        "cannot be judged here: the scores of its least and of its most localized layer are 0.40 apart, which is within"
+        " svsim's chance level with so few rows (up to 0.41)."
     )
     assert line.endswith(said) != judged
 

@@ -27,7 +27,7 @@ from stratoscope.report.verdicts import CLEAR, DEBIASED, contrast, difference, j
 
 DROP = 0.05
 """How far below the best layer a similarity must stay to count as dropped."""
-EXTREMES = "its lowest and its highest layer are"
+EXTREMES = "the scores of its least and of its most localized layer are"
 MOSTLY = 2 / 3
 """Share of layer pairs that must agree before a series is said to rise or fall with depth."""
 
