@@ -145,11 +145,9 @@ def test_scope_warnings_and_what_is_absent():
 )
 def test_findings_are_not_judged_by_a_model_at_chance(full, majority, reason):
     said = depth_sentences(make_depth(full=full, majority=majority))
-    (why,) = [s for s in said if "Phang" in s]
-    assert why == (
-        f"{reason}, always the commonest label 0.510), so the findings of Phang et al. 2021, which are about models "
-        "that have, are not judged here."
-    )
+    (why,) = [s for s in said if "published finding" in s]
+    assert why == f"{reason}, always the commonest label 0.510), so no published finding is judged here."
+    assert not [s for s in said if "et al." in s]
     assert not [s for s in said if "holds here" in s or "NOT hold" in s or "may hold" in s]
     kept = ("UNTUNED", "TUNED ", "TUNEDORIG", "Skipping one block", "Spans inside the upper half")
     assert all(any(s.startswith(start) for s in said) for start in kept), "what was measured is still told"

@@ -43,20 +43,17 @@ def depth_observations(depth: Depth) -> list[str]:
 
 
 def at_chance(depth: Depth) -> str | None:
-    """Why no finding about fine-tuned models is tried on this one; None where it is known to have learnt its task."""
+    """Why no published finding is tried where this model is; None where it is known to have learnt its task."""
     full, floor = depth.full, depth.majority
     if not (full.value <= floor or full.low <= floor):
         return None
     known = "has not" if full.value <= floor else "may not have"
     numbers = f"{metric_name(depth)} {shown(full)}, always the commonest label {floor:.3f}"
-    return (
-        f"{printable(depth.model.name)} {known} learnt the task ({numbers}), so the findings of Phang et al. 2021, "
-        "which are about models that have, are not judged here."
-    )
+    return f"{printable(depth.model.name)} {known} learnt the task ({numbers}), so no published finding is judged here."
 
 
 def verdict(depth: Depth | None, text: str) -> str:
-    """A verdict on phang2021, after a blank, unless the model is at chance; without depth that is not known."""
+    """A verdict on a finding, after a blank, unless the model is at chance; without depth that is not known."""
     return "" if depth is not None and at_chance(depth) else f" {text}"
 
 

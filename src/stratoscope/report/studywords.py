@@ -41,7 +41,9 @@ def study_groups(parts: Study) -> list[tuple[str, list[str]]]:
         for unit, comparison in parts.comparisons.items()
     ]
     if parts.localization is not None:
-        groups.append(("Localization", list(localization_words(parts.localization, base=parts.base))))
+        groups.append(
+            ("Localization", list(localization_words(parts.localization, base=parts.base, judge=reason is None)))
+        )
     if parts.depth is not None:
         groups.append(("Depth", [s for s in depth_observations(parts.depth) if s != reason]))
     if parts.cut is not None:
@@ -107,14 +109,15 @@ def _drift(parts: Study, comparison: Comparison, name: str) -> Iterator[str]:
     found = {first.measure: split}
     if other is not None and (debiased := halves(other)) is not None:
         found[DEBIASED] = debiased
+    published = "'Top layers change more than bottom ones' (Wu et al. 2020, section 6)"
     gaps = {m: difference(comparison, m, 1 - h.low, 1 - h.high) for m, h in found.items()}
     shown = {m: f"{h.low:.2f} and {h.high:.2f}" for m, h in found.items()}
     against = ""
     if deciding(gaps) == first.measure and len({gap.value > CLEAR for gap in gaps.values()}) > 1:
         against = f", and debiased CKA disagrees ({shown[DEBIASED]})"
     yield (
-        f"Mean drift of {one}: {split.low:.2f} over layers {split.lower}, {split.high:.2f} over layers {split.upper}. "
-        f"'Top layers change more than bottom ones' (Wu et al. 2020, section 6) {judged(gaps, shown)}{against}."
+        f"Mean drift of {one}: {split.low:.2f} over layers {split.lower}, {split.high:.2f} over layers {split.upper}."
+        f"{verdict(parts.depth, f'{published} {judged(gaps, shown)}{against}.')}"
     )
 
 

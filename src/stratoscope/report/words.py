@@ -237,8 +237,11 @@ def _deciders(comparison: Comparison) -> list[str]:
     return [m for m in dict.fromkeys((first, DEBIASED.get(first, first))) if m in comparison]
 
 
-def localization_words(comparison: Comparison, *, base: str | None = None) -> Iterator[str]:
-    """wu2020 sections 5.1 and 6: localization by depth, and before and after where `base` is what others came from."""
+def localization_words(comparison: Comparison, *, base: str | None = None, judge: bool = True) -> Iterator[str]:
+    """wu2020 sections 5.1 and 6: localization by depth, and before and after where `base` is what others came from.
+
+    Without `judge` the numbers alone, no verdict.
+    """
     models = [m for m in comparison.models if not m.is_control]
     scores = in_order(localization_series(comparison), [m.name for m in models])
     chance = comparison.findings.get("localization_chance", 0.0)
@@ -248,11 +251,12 @@ def localization_words(comparison: Comparison, *, base: str | None = None) -> It
         first, last = series.known[0], series.known[-1]
         up, down = share_rising(series.values), share_rising(-series.values)
         way = "rises" if up >= MOSTLY else "falls" if down >= MOSTLY else "neither rises nor falls"
+        told = judged_apart(up >= MOSTLY, float(np.ptp(series.values[series.known])), chance, EXTREMES)
+        published = f" 'Higher layers are more localized' (Wu et al. 2020, section 5.1) {told}."
         yield (
             f"Localization of {printable(name)} {way} with depth: {series.values[first]:.2f} at layer "
             f"{series.layers[first]}, {series.values[last]:.2f} at layer {series.layers[last]}; in {up:.0%} of all "
-            f"pairs of layers the deeper is the more localized. 'Higher layers are more localized' (Wu et al. 2020, "
-            f"section 5.1) {judged_apart(up >= MOSTLY, float(np.ptp(series.values[series.known])), chance, EXTREMES)}."
+            f"pairs of layers the deeper is the more localized.{published if judge else ''}"
         )
     for name, series in alone_series(comparison).items():
         if series.known:
@@ -269,10 +273,11 @@ def localization_words(comparison: Comparison, *, base: str | None = None) -> It
             one, two = printable(before.name), printable(after.name)
             given = "" if base is not None else f"If {two} was fine-tuned from {one}, "
             how = "less" if a.high - b.high > CLEAR else "not clearly less"
+            told = judged_apart(a.high - b.high > CLEAR, abs(a.high - b.high), chance, "the two are")
+            published = f" {given}'less localized at the top' (Wu et al. 2020, section 6) {told}."
             yield (
                 f"In the upper half (layers {a.upper}) {two} is {how} localized than {one}: mean {b.high:.2f} against "
-                f"{a.high:.2f}. {given}'less localized at the top' (Wu et al. 2020, section 6) "
-                f"{judged_apart(a.high - b.high > CLEAR, abs(a.high - b.high), chance, 'the two are')}."
+                f"{a.high:.2f}.{published if judge else ''}"
             )
 
 
