@@ -76,7 +76,9 @@ def test_lagging_behind_is_counted_where_intervals_are_apart():
     said = of(depth, "TUNEDORIG")
     assert "lags behind TUNED: 9.7 points below it on average over layers 1-3" in said
     assert "widest gap is at layer 3 (0.700 against 0.900), and the intervals are apart at 2 of 3 layers" in said
-    assert said.endswith("does NOT hold at 1 of 3 layers here, less than a point apart or ahead.")
+    assert said.endswith(
+        "does NOT hold at 1 of 3 layers here, where TUNEDORIG is less than a point below TUNED or above it."
+    )
     near = dataclasses.replace(depth, curves=(curves[0], curve(TUNEDORIG, [0.57, 0.7, 0.7])))
     assert of(near, "TUNEDORIG").endswith(
         "cannot be told here where the intervals overlap; more validation rows could tell."
@@ -98,7 +100,9 @@ def test_worst_and_best_block_and_upper_spans():
     )
     depth = make_depth(4, skip=skip, skip_agreement=None, full=Point(0.912, 0.902, 0.922))
     said = of(depth, "Skipping one block")
-    assert "most at block 1 (11.2 points lost; the first block, the exception Phang et al. 2021 also found)" in said
+    assert (
+        "most at block 1 (11.2 points lost; the first block, which Phang et al. 2021 too found costly to skip)" in said
+    )
     assert "least at block 3 (0.1 points gained); 1 of 4 single blocks cost a point or less" in said
     spans = of(depth, "Spans inside the upper half (blocks 3-4)")
     assert "on average 2.1 points lost, inside the lower half 11.2 points lost; 2 of 3 upper spans" in spans

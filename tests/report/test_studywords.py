@@ -51,11 +51,12 @@ def test_blocks_stand_beside_the_untuned_models_own_and_the_controls():
     found = parts.comparisons["cls"].findings["blocks"]
     tuned, own = found["ckasim"]["ft-1"], found["ckasim"]["base"]
     said = only(about(parts), "ft-1 splits best into two blocks")
-    assert f"at layer {tuned['start']}, with a contrast of {tuned['contrast']:.2f}" in said
+    assert f"at layer {tuned['start']}, with a contrast (mean similarity within" in said
+    assert f"the blocks less that between them) of {tuned['contrast']:.2f} (debiased" in said
     assert f"(debiased {found['ckasim-debiased']['ft-1']['contrast']:.2f})" in said
     assert f"own is {own['contrast']:.2f}, its second block from layer {own['start']}" in said
     numbers = " against ".join(f"{found['ckasim-debiased'][n]['contrast']:.2f}" for n in ("ft-1", "base"))
-    assert said.endswith(f"holds here by ckasim-debiased ({numbers}); ckasim, up to 0.56 by chance, cannot tell.")
+    assert said.endswith(f"holds here by ckasim-debiased ({numbers}); ckasim alone, up to 0.56 by chance, cannot tell.")
     many = make_study(rows=20_000)
     assert only(about(many), "ft-1 splits best into two blocks").endswith("holds here.")
     assert "the tuned models' are clearer" in only(about(parts), "random initialisation")
@@ -70,7 +71,7 @@ def test_top_layers_and_restarts():
     assert only(about(parts), "The top layer of ft-1 is closest to layer 12 of base").endswith("holds here.")
     assert only(about(make_study(rows=20_000)), "have a mean CKA of").endswith("holds here.")
     assert only(about(parts), "have a mean CKA of").endswith(
-        "holds here by ckasim-debiased (0.62 and 0.23); ckasim, up to 0.56 by chance, cannot tell."
+        "holds here by ckasim-debiased (0.62 and 0.23); ckasim alone, up to 0.56 by chance, cannot tell."
     )
     still = make_study(sharp=0.0)
     assert only(about(still), "The top layer of ft-1").endswith("does NOT hold here.")

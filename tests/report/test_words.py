@@ -196,7 +196,7 @@ def test_similarity_across_architectures_within_chance_is_not_judged(make_findin
 def test_debiased_cka_decides_where_chance_could(make_findings):
     line = across(make_findings, {"ckasim": (0.4, 0.3), "ckasim-debiased": (0.3, 0.1)}, rows=90)
     assert line.endswith(
-        "5.1) holds here by ckasim-debiased (0.30 and 0.10); ckasim, up to 0.42 by chance, cannot tell."
+        "5.1) holds here by ckasim-debiased (0.30 and 0.10); ckasim alone, up to 0.42 by chance, cannot tell."
     )
     clear = across(make_findings, {"ckasim": (0.9, 0.3), "ckasim-debiased": (0.9, 0.1)}, rows=90)
     assert clear.endswith("5.1) holds here.")

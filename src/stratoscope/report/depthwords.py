@@ -166,7 +166,10 @@ def _lag(depth: Depth, curves: dict[str, Curve]) -> Iterator[str]:
     if len(apart) == len(pairs):
         holds = "holds here"
     elif level:
-        holds = f"does NOT hold at {len(level)} of {len(pairs)} layers here, less than a point apart or ahead"
+        holds = (
+            f"does NOT hold at {len(level)} of {len(pairs)} layers here, where TUNEDORIG is less than a point below "
+            "TUNED or above it"
+        )
     else:
         holds = "cannot be told here where the intervals overlap; more validation rows could tell"
     how = "lags behind" if mean > POINT else "is ahead of" if mean < -POINT else "is level with"
@@ -186,7 +189,7 @@ def _skipping(depth: Depth) -> Iterator[str]:
     single = np.diag(loss)
     if not np.isnan(single).all():
         worst, best = int(np.nanargmax(single)), int(np.nanargmin(single))
-        also = ", the exception Phang et al. 2021 also found" if at_chance(depth) is None else ""
+        also = ", which Phang et al. 2021 too found costly to skip" if at_chance(depth) is None else ""
         first = "; not the first block" if worst else f"; the first block{also}"
         first = first if single[worst] > POINT else ""
         free = int((single <= POINT + ROUNDING).sum())

@@ -150,8 +150,9 @@ def _blocks(parts: Study, comparison: Comparison, matrix: Matrix) -> Iterator[st
         pairs = {m: (measures[m][name]["contrast"], measures[m][parts.base]["contrast"]) for m in gaps}
         told = judged(gaps, {m: f"{a:.2f} against {b:.2f}" for m, (a, b) in pairs.items()})
         yield (
-            f"{printable(name)} splits best into two blocks at layer {found[name]['start']}, with a contrast of "
-            f"{has:.2f}{also}; the untuned {base}'s own is {own:.2f}, its second block from layer "
+            f"{printable(name)} splits best into two blocks at layer {found[name]['start']}, with a contrast "
+            f"(mean similarity within the blocks less that between them) of {has:.2f}{also}; "
+            f"the untuned {base}'s own is {own:.2f}, its second block from layer "
             f"{found[parts.base]['start']}.{verdict(parts.depth, f'{published} {told}.')}"
         )
     control = parts.control

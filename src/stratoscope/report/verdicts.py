@@ -102,7 +102,11 @@ def judged(found: Mapping[str, Score], shown: Mapping[str, str]) -> str:
             "may decide it"
         )
     verdict = f"{holds(found[by].value > CLEAR)} here"
-    return verdict if by == first else f"{verdict} by {by} ({shown[by]}); {first}, up to {level} by chance, cannot tell"
+    return (
+        verdict
+        if by == first
+        else f"{verdict} by {by} ({shown[by]}); {first} alone, up to {level} by chance, cannot tell"
+    )
 
 
 def judged_apart(yes: bool, difference: float, chance: float, what: str) -> str:
