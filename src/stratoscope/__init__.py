@@ -112,7 +112,7 @@ def localization(comparison: Comparison, *, standardise: bool = False) -> dict[s
 
 
 def rank_neurons(comparison: Comparison, model: str, layer: int, *, by: str = "max") -> list[Neuron]:
-    """Neurons of a layer by their strongest (`max`) or weakest (`min`) counterpart over all other layers."""
+    """Neurons of a layer by their strongest (`max`) or weakest (`min`) counterpart in other layers, but controls'."""
     from stratoscope.measures.structure import rank_neurons as run
 
     return run(comparison, model, layer, by=by)

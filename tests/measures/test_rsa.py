@@ -30,6 +30,13 @@ def test_two_neurons_have_two_dissimilarities() -> None:
     assert similarity(x, y, "rsa") == pytest.approx(reference(x, y), abs=1e-6)
 
 
+def test_the_summary_says_that_neurons_are_centred_and_they_are() -> None:
+    assert rsa.RSA.summary.endswith("neurons centred over rows first")
+    x, y = related(40, 8, 6)
+    shifted = x + 50 * np.random.default_rng(2).standard_normal(8)
+    assert similarity(shifted, y, "rsa") == pytest.approx(similarity(x, y, "rsa"), abs=1e-6)
+
+
 def test_one_neuron_has_none() -> None:
     x = np.random.default_rng(0).standard_normal((30, 1))
     assert similarity(x, x, "rsa") == 0

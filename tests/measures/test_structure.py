@@ -235,6 +235,24 @@ def test_neurons_ranked_by_their_weakest_match() -> None:
             assert (layer, score) == ("base:1", pytest.approx(best[neuron], abs=1e-6))
 
 
+@pytest.mark.parametrize("by", ["max", "min"])
+def test_a_control_has_no_part_in_the_ranking_of_a_models_neurons(by: str) -> None:
+    """The control holds layer 0 itself, the strongest match there is, and noise, the weakest."""
+    x, y = related(100, 4, 4)
+    noise = np.random.default_rng(5).standard_normal((100, 4))
+    layers = [torch.from_numpy(m) for m in (x, y, x, noise)]
+    scored = score_layers(MemoryRows(layers), [parse("neuronsim")]).scored["neuronsim"]
+    axis = tuple(Layer(name, k) for name in ("base", "fresh") for k in range(2))
+    whole = Comparison(
+        (Matrix("neuronsim", axis, axis, scored.values.numpy()),),
+        tuple(ModelInfo(n, n, "bert", 2, 4, "x", role) for n, role in (("base", "model"), ("fresh", "control"))),
+        {},
+        arrays={k: v.numpy() for k, v in scored.arrays.items()},
+    )
+    assert {n.layer for n in rank_neurons(whole, "base", 0, by=by)} == {"base:1"}
+    assert {n.layer for n in rank_neurons(whole, "fresh", 0, by=by)} == {"fresh:1"}
+
+
 def test_rankings_refuse_in_words() -> None:
     with pytest.raises(StratoscopeError, match=r"unknown ranking 'mean'.*choose from: max, min"):
         ranked("mean")

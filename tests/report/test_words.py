@@ -154,6 +154,106 @@ def test_lower_layers_across_architectures(make_findings, low, high, verdict):
     assert line.endswith(f"(Wu et al. 2020, section 5.1) {verdict} here.")
 
 
+UNJUDGED = (
+    "cannot be judged here: with so few rows unrelated layers score ckasim up to 0.42, so chance alone may decide it"
+)
+"""Of 64 neurons with 90 rows."""
+
+
+def across(make_findings, halves, **how):
+    """A comparison of two architectures with these similarities of the lower and of the upper halves, by measure."""
+    models = [model("a"), model("c", family="gpt2", layers=7)]
+    whole = make_findings({}, models=models, measures=tuple(halves), values=np.zeros((12, 12)), **how)
+    matrices = []
+    for m, (low, high) in zip(whole.matrices, halves.values(), strict=True):
+        values = np.zeros((12, 12))
+        values[1:3, 5 + 1 : 5 + 4], values[3:5, 5 + 4 :] = low, high
+        matrices.append(dataclasses.replace(m, values=values))
+    return one(sentences(dataclasses.replace(whole, matrices=tuple(matrices))), "Across architectures, a and c")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "rows", "verdict"),
+    [
+        (0.21, 0.20, 90, UNJUDGED),
+        (0.41, 0.10, 90, UNJUDGED),
+        (0.01, 0.30, 90, UNJUDGED),
+        (0.60, 0.55, 90, UNJUDGED),
+        (0.55, 0.60, 90, UNJUDGED),
+        (0.90, 0.20, 90, "holds here"),
+        (0.20, 0.90, 90, "does NOT hold here"),
+        (0.98, 0.80, 90, "holds here"),
+        (0.21, 0.20, 20_000, "does NOT hold here"),
+        (0.60, 0.55, 20_000, "holds here"),
+    ],
+)
+def test_similarity_across_architectures_within_chance_is_not_judged(make_findings, low, high, rows, verdict):
+    line = across(make_findings, {"ckasim": (low, high)}, rows=rows)
+    assert f"lower halves {low:.2f}, of the upper halves {high:.2f}. 'Lower layers" in line, "the numbers are kept"
+    assert line.endswith(f"(Wu et al. 2020, section 5.1) {verdict}.")
+
+
+def test_debiased_cka_decides_where_chance_could(make_findings):
+    line = across(make_findings, {"ckasim": (0.4, 0.3), "ckasim-debiased": (0.3, 0.1)}, rows=90)
+    assert line.endswith(
+        "5.1) holds here by ckasim-debiased (0.30 and 0.10); ckasim alone, up to 0.42 by chance, cannot tell."
+    )
+    clear = across(make_findings, {"ckasim": (0.9, 0.3), "ckasim-debiased": (0.9, 0.1)}, rows=90)
+    assert clear.endswith("5.1) holds here.")
+
+
+def test_best_fractions_have_the_highest_level_they_can(make_findings):
+    """Half of the correlations have at most twice the mean of all."""
+    line = across(make_findings, {"neuronsim@0.5": (0.53, 0.2)}, rows=90)
+    assert "cannot be judged here: with so few rows unrelated layers score neuronsim@0.5 up to 0.5" in line
+    assert across(make_findings, {"neuronsim": (0.53, 0.2)}, rows=90).endswith("holds here.")
+
+
+@pytest.mark.parametrize(
+    ("series", "verdict"),
+    [
+        ([1.0, 0.41, 0.41, 0.3, 0.3], UNJUDGED),
+        ([1.0, 0.6, 0.6, 0.6, 0.6], UNJUDGED),
+        ([1.0, 0.9, 0.9, 0.3, 0.3], "holds here"),
+        ([1.0, 0.3, 0.3, 0.9, 0.9], "does NOT hold here"),
+    ],
+)
+def test_drift_within_chance_is_not_judged(make_findings, series, verdict):
+    line = one(sentences(make_findings({"drift": drift(series)}, rows=90)), WU6)
+    assert f"mean {series[1]:.2f} over layers 1-2, {series[3]:.2f} over layers 3-4." in line
+    assert line.endswith(f"{WU6} {verdict}.")
+
+
+def test_other_measures_within_chance_neither_agree_nor_disagree(make_findings):
+    findings = {"drift": drift([1, 0.9, 0.9, 0.3, 0.3]) | drift([1, 0.9, 0.9, 0.2, 0.2], "rsa")}
+    findings["drift"] |= drift([1, 0.5, 0.5, 0.5, 0.5], "cca")
+    lines = sentences(make_findings(findings, measures=("ckasim", "rsa", "cca"), rows=90))
+    assert one(lines, WU6).endswith("holds here; 1 of 1 other measures agree, 1 cannot tell from chance.")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "verdict"),
+    [
+        ((0.40, 0.38), (0.41, 0.20), UNJUDGED),
+        ((0.80, 0.50), (0.85, 0.50), UNJUDGED),
+        ((0.95, 0.90), (0.95, 0.30), "holds here"),
+        ((0.95, 0.30), (0.95, 0.90), "does NOT hold here"),
+    ],
+)
+def test_two_blocks_within_chance_are_not_judged(make_findings, a, b, verdict):
+    def best(within, between):
+        return {"start": 3, "contrast": within - between, "within": within, "between": between}
+
+    findings = {"blocks": {"ckasim": {"a": best(*a), "b": best(*b)}}}
+    line = one(sentences(make_findings(findings, rows=90)), PHANG)
+    assert f"contrast {b[0] - b[1]:.2f}, beside a's own {a[0] - a[1]:.2f}" in line
+    assert line.endswith(f"{PHANG} {verdict}.")
+    both = dict.fromkeys(("ckasim", "ckasim-debiased"), findings["blocks"]["ckasim"])
+    told = one(sentences(make_findings({"blocks": both}, rows=90, measures=tuple(both))), PHANG)
+    assert "cannot be judged" not in told
+    assert ("by ckasim-debiased (" in told) == (verdict == UNJUDGED)
+
+
 @pytest.mark.parametrize(
     ("series", "way", "share", "verdict"),
     [
@@ -184,8 +284,8 @@ def test_localization_within_chance_is_not_judged(make_findings, chance, judged)
     line = one(sentences(make_findings(findings)), "Localization of a rises")
     assert (f"{WU5} holds here." in line) == judged
     said = (
-        "cannot be judged here: its lowest and its highest layer are 0.40 apart, which is within svsim's chance level"
-        " with so few rows (up to 0.41)."
+        "cannot be judged here: the scores of its least and of its most localized layer are 0.40 apart, which is within"
+        " svsim's chance level with so few rows (up to 0.41)."
     )
     assert line.endswith(said) != judged
 

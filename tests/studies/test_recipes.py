@@ -57,7 +57,7 @@ def test_the_limit_the_user_names_replaces_the_one_of_the_recipe() -> None:
         ({"first_seed": 2**32 - 1, "seeds": 2}, r"expected seeds below 2\^32, got 4294967296"),
         ({"warmup": -0.1}, "expected --warmup of at least 0, got -0.1"),
         ({"warmup": 2.5}, "expected --warmup as a whole number of steps, or a share of the run below 1; got 2.5"),
-        ({"checkpoint_steps": 0}, "expected --checkpoint-steps of at least 1, got 0"),
+        ({"checkpoint_steps": 0}, "expected checkpoint_steps of at least 1, got 0"),
     ],
 )
 def test_what_is_no_sensible_number_is_refused(options: dict[str, Any], words: str) -> None:
@@ -103,3 +103,11 @@ def test_grouped_batches_of_few_rows() -> None:
     assert sorted(grouped_order(np.array([3, 1, 2]), schedule, seed=0)) == [0] * 5 + [1] * 5 + [2] * 5
     partly = grouped_order(np.arange(10), replace(schedule, batch=4), seed=0)  # two of ten rows are left out each time
     assert len(set(partly[:8])) == len(set(partly[8:16])) == 8
+
+
+def test_every_field_but_the_checkpoints_is_a_cli_option() -> None:
+    from stratoscope.cli.options import Training
+
+    fields = set(FinetuneOptions.__dataclass_fields__)
+    assert fields - set(Training.__dataclass_fields__) - {"freeze"} == {"checkpoint_steps"}
+    assert "every field but `checkpoint_steps`" in str(FinetuneOptions.__doc__)

@@ -52,7 +52,8 @@ def _finish(sums: Sums) -> Tensor:
 
 RSA = Measure(
     name="rsa",
-    summary="representational similarity analysis: Spearman correlation of the rows' dissimilarities (1 - Pearson)",
+    summary="representational similarity analysis: Spearman correlation of the rows' dissimilarities (1 - Pearson), "
+    "neurons centred over rows first",
     reference="Kriegeskorte et al. 2008",
     symmetric=True,
     bounds=(-1, 1),

@@ -142,6 +142,7 @@ def rank_neurons(comparison: Comparison, model: str, layer: int, *, by: str = "m
     """Neurons of a layer by their strongest (`max`) or weakest (`min`) best correlation over other layers.
 
     `max` finds neurons that some other layer has too, `min` those that every other layer has (Bau et al. 2019, §3.1).
+    As for `localization`, a control's layers do not count as others; its own neurons are ranked over its own layers.
     """
     if by not in ("max", "min"):
         raise unknown_name("ranking", by, ("max", "min"))
@@ -150,7 +151,13 @@ def rank_neurons(comparison: Comparison, model: str, layer: int, *, by: str = "m
     matrix = comparison["neuronsim"]
     row = matrix.position(model, layer)
     width = next(m.width for m in comparison.models if m.name == model)
-    others = [k for k in range(len(matrix.rows)) if k != row and not np.isnan(matrix.values[row, k])]
+    trained = _trained(comparison)
+    among = trained if model in trained else {model}
+    others = [
+        k
+        for k, other in enumerate(matrix.columns)
+        if k != row and other.model in among and not np.isnan(matrix.values[row, k])
+    ]
     if not others:
         raise StratoscopeError(
             f"ranking neurons of {model}:{layer} needs another layer that varies; none is in this result"

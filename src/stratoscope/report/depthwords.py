@@ -43,20 +43,17 @@ def depth_observations(depth: Depth) -> list[str]:
 
 
 def at_chance(depth: Depth) -> str | None:
-    """Why no finding about fine-tuned models is tried on this one; None where it is known to have learnt its task."""
+    """Why no published finding is tried where this model is; None where it is known to have learnt its task."""
     full, floor = depth.full, depth.majority
     if not (full.value <= floor or full.low <= floor):
         return None
     known = "has not" if full.value <= floor else "may not have"
     numbers = f"{metric_name(depth)} {shown(full)}, always the commonest label {floor:.3f}"
-    return (
-        f"{printable(depth.model.name)} {known} learnt the task ({numbers}), so the findings of Phang et al. 2021, "
-        "which are about models that have, are not judged here."
-    )
+    return f"{printable(depth.model.name)} {known} learnt the task ({numbers}), so no published finding is judged here."
 
 
 def verdict(depth: Depth | None, text: str) -> str:
-    """A verdict on phang2021, after a blank, unless the model is at chance; without depth that is not known."""
+    """A verdict on a finding, after a blank, unless the model is at chance; without depth that is not known."""
     return "" if depth is not None and at_chance(depth) else f" {text}"
 
 
@@ -169,7 +166,10 @@ def _lag(depth: Depth, curves: dict[str, Curve]) -> Iterator[str]:
     if len(apart) == len(pairs):
         holds = "holds here"
     elif level:
-        holds = f"does NOT hold at {len(level)} of {len(pairs)} layers here, less than a point apart or ahead"
+        holds = (
+            f"does NOT hold at {len(level)} of {len(pairs)} layers here, where TUNEDORIG is less than a point below "
+            "TUNED or above it"
+        )
     else:
         holds = "cannot be told here where the intervals overlap; more validation rows could tell"
     how = "lags behind" if mean > POINT else "is ahead of" if mean < -POINT else "is level with"
@@ -189,7 +189,7 @@ def _skipping(depth: Depth) -> Iterator[str]:
     single = np.diag(loss)
     if not np.isnan(single).all():
         worst, best = int(np.nanargmax(single)), int(np.nanargmin(single))
-        also = ", the exception Phang et al. 2021 also found" if at_chance(depth) is None else ""
+        also = ", which Phang et al. 2021 too found costly to skip" if at_chance(depth) is None else ""
         first = "; not the first block" if worst else f"; the first block{also}"
         first = first if single[worst] > POINT else ""
         free = int((single <= POINT + ROUNDING).sum())

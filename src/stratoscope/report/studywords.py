@@ -14,10 +14,11 @@ from stratoscope.report.axes import constant_layers, printable
 from stratoscope.report.depthwords import at_chance, depth_observations, shown, verdict
 from stratoscope.report.series import Series, halves, layers_of, mean, split_blocks
 from stratoscope.report.studyparts import DEBIASED, Quarters, drift, largest_difference, matrices, quarters
+from stratoscope.report.verdicts import CLEAR, Score, contrast, deciding, difference, is_clear, judged, level_of, score
 from stratoscope.report.words import localization_words
 
-CLEAR = 0.02
-"""A difference of two similarities below this is called no clear difference."""
+ALIKE = 0.5
+"""Layers whose CKA is below this do not resemble each other."""
 
 
 def study_sentences(parts: Study) -> list[str]:
@@ -40,7 +41,9 @@ def study_groups(parts: Study) -> list[tuple[str, list[str]]]:
         for unit, comparison in parts.comparisons.items()
     ]
     if parts.localization is not None:
-        groups.append(("Localization", list(localization_words(parts.localization, base=parts.base))))
+        groups.append(
+            ("Localization", list(localization_words(parts.localization, base=parts.base, judge=reason is None)))
+        )
     if parts.depth is not None:
         groups.append(("Depth", [s for s in depth_observations(parts.depth) if s != reason]))
     if parts.cut is not None:
@@ -62,8 +65,8 @@ def _unit(parts: Study, comparison: Comparison) -> Iterator[str]:
     for name in parts.tuned:
         yield from _drift(parts, comparison, name)
     yield from _blocks(parts, comparison, first)
-    yield from _top_unlike_base(parts, first)
-    yield from _restarts(parts, first)
+    yield from _top_unlike_base(parts, comparison)
+    yield from _restarts(parts, comparison)
     for name in parts.across:
         yield from _across(parts, comparison, name)
 
@@ -103,13 +106,18 @@ def _drift(parts: Study, comparison: Comparison, name: str) -> Iterator[str]:
     split = halves(series)
     if split is None:
         return
-    gap = split.high - split.low
+    found = {first.measure: split}
+    if other is not None and (debiased := halves(other)) is not None:
+        found[DEBIASED] = debiased
+    published = "'Top layers change more than bottom ones' (Wu et al. 2020, section 6)"
+    gaps = {m: difference(comparison, m, 1 - h.low, 1 - h.high) for m, h in found.items()}
+    shown = {m: f"{h.low:.2f} and {h.high:.2f}" for m, h in found.items()}
     against = ""
-    if other is not None and (found := halves(other)) is not None and (found.high - found.low > CLEAR) != (gap > CLEAR):
-        against = f", and debiased CKA disagrees ({found.low:.2f} and {found.high:.2f})"
+    if deciding(gaps) == first.measure and len({gap.value > CLEAR for gap in gaps.values()}) > 1:
+        against = f", and debiased CKA disagrees ({shown[DEBIASED]})"
     yield (
-        f"Mean drift of {one}: {split.low:.2f} over layers {split.lower}, {split.high:.2f} over layers {split.upper}. "
-        f"'Top layers change more than bottom ones' (Wu et al. 2020, section 6) {_holds(gap > CLEAR)} here{against}."
+        f"Mean drift of {one}: {split.low:.2f} over layers {split.lower}, {split.high:.2f} over layers {split.upper}."
+        f"{verdict(parts.depth, f'{published} {judged(gaps, shown)}{against}.')}"
     )
 
 
@@ -121,6 +129,16 @@ def _blocks(parts: Study, comparison: Comparison, matrix: Matrix) -> Iterator[st
         return
     own, base = found[parts.base]["contrast"], printable(parts.base)
     published = "'Two blocks after fine-tuning' (Phang et al. 2021, section 3)"
+    measures = {matrix.measure: found} | ({DEBIASED: debiased} if debiased else {})
+
+    def against(name: str, other: str) -> dict[str, Score]:
+        """How much sharper the first of two models splits, by measure."""
+        return {
+            m: contrast(comparison, m, f[name]) - contrast(comparison, m, f[other])
+            for m, f in measures.items()
+            if {name, other} <= set(f)
+        }
+
     for name in parts.tuned:
         if name not in found:
             continue
@@ -128,25 +146,36 @@ def _blocks(parts: Study, comparison: Comparison, matrix: Matrix) -> Iterator[st
         also = (
             f" (debiased {debiased[name]['contrast']:.2f})" if name in debiased and matrix.measure != DEBIASED else ""
         )
+        gaps = against(name, parts.base)
+        pairs = {m: (measures[m][name]["contrast"], measures[m][parts.base]["contrast"]) for m in gaps}
+        told = judged(gaps, {m: f"{a:.2f} against {b:.2f}" for m, (a, b) in pairs.items()})
         yield (
-            f"{printable(name)} splits best into two blocks at layer {found[name]['start']}, with a contrast of "
-            f"{has:.2f}{also}; the untuned {base}'s own is {own:.2f}, its second block from layer "
-            f"{found[parts.base]['start']}.{verdict(parts.depth, f'{published} {_holds(has - own > CLEAR)} here.')}"
+            f"{printable(name)} splits best into two blocks at layer {found[name]['start']}, with a contrast "
+            f"(mean similarity within the blocks less that between them) of {has:.2f}{also}; "
+            f"the untuned {base}'s own is {own:.2f}, its second block from layer "
+            f"{found[parts.base]['start']}.{verdict(parts.depth, f'{published} {told}.')}"
         )
-    if parts.control in found:
-        floor = found[parts.control]["contrast"]
+    control = parts.control
+    if control is not None and control in found:
+        floor = found[control]["contrast"]
         level = [printable(n) for n in parts.tuned if n in found and found[n]["contrast"] - floor <= CLEAR]
         meaning = (
             f"the split of {' and '.join(level)} is not clearer than that, so it is no evidence of anything learnt"
             if level
             else "the tuned models' are clearer"
+            if all(is_clear(against(n, control)) for n in parts.tuned if n in found)
+            else "the tuned models' are higher, but with so few rows chance alone may do that"
         )
-        yield f"The random initialisation {printable(str(parts.control))} has a contrast of {floor:.2f}: {meaning}."
+        yield f"The random initialisation {printable(control)} has a contrast of {floor:.2f}: {meaning}."
 
 
-def _top_unlike_base(parts: Study, matrix: Matrix) -> Iterator[str]:
-    """phang2021 Fig. 5: the tuned model's top layers resemble no layer of the base."""
-    block = matrix.between(parts.tuned[0], parts.base)
+def _top_unlike_base(parts: Study, comparison: Comparison) -> Iterator[str]:
+    """phang2021 Fig. 5: the tuned model's top layers resemble no layer of the base.
+
+    Chance only adds to a score, so a low one is judged however few the rows are.
+    """
+    blocks = {m.measure: m.between(parts.tuned[0], parts.base) for m in matrices(comparison)}
+    block = next(iter(blocks.values()))
     last = block.values[-1]
     if np.isnan(last).all():
         return
@@ -155,30 +184,41 @@ def _top_unlike_base(parts: Study, matrix: Matrix) -> Iterator[str]:
         "" if block.low is None or block.high is None else f" [{block.low[-1, best]:.2f}, {block.high[-1, best]:.2f}]"
     )
     published = "'The top layers resemble no layer of the untuned model' (Phang et al. 2021, Fig. 5; below 0.5)"
-    judged = verdict(parts.depth, f"{published} {_holds(bool(last[best] < 0.5))} here.")
+    highest = {m: float(np.nanmax(b.values[-1])) for m, b in blocks.items()}
+    below = {m: score(ALIKE + CLEAR, 0) - score(value, level_of(comparison, m)) for m, value in highest.items()}
+    told = judged(below, {m: f"{value:.2f}" for m, value in highest.items()})
     yield (
         f"The top layer of {printable(parts.tuned[0])} is closest to layer {block.columns[best].index} of "
-        f"{printable(parts.base)}: CKA {last[best]:.2f}{interval}.{judged}"
+        f"{printable(parts.base)}: CKA {last[best]:.2f}{interval}.{verdict(parts.depth, f'{published} {told}.')}"
     )
 
 
-def _restarts(parts: Study, matrix: Matrix) -> Iterator[str]:
+def _restarts(parts: Study, comparison: Comparison) -> Iterator[str]:
     """phang2021 Fig. 6: two restarts agree at the top."""
     if len(parts.tuned) < 2:
         return
     one, two = parts.tuned[:2]
-    (_, rows), (_, columns) = (split_blocks(layers_of(matrix, name)) for name in (one, two))
-    (_, base) = split_blocks(layers_of(matrix, parts.base))
-    each_other = mean(matrix.between(one, two).values[np.ix_(rows, columns)])
-    with_base = mean(matrix.between(one, parts.base).values[np.ix_(rows, base)])
-    if each_other is None or with_base is None:
-        return
+    found = {}
+    for matrix in matrices(comparison):
+        each_other, with_base = (_upper_halves(matrix, one, other) for other in (two, parts.base))
+        if each_other is None or with_base is None:
+            return
+        found[matrix.measure] = each_other, with_base
+    each_other, with_base = next(iter(found.values()))
     published = "'Two restarts reach similar top layers' (Phang et al. 2021, Fig. 6)"
-    judged = verdict(parts.depth, f"{published} {_holds(each_other - with_base > CLEAR)} here.")
+    gaps = {m: difference(comparison, m, *pair) for m, pair in found.items()}
+    told = judged(gaps, {m: f"{a:.2f} and {b:.2f}" for m, (a, b) in found.items()})
     yield (
         f"In the upper half {printable(one)} and {printable(two)} have a mean CKA of {each_other:.2f} with each other, "
-        f"{printable(one)} and the untuned {printable(parts.base)} {with_base:.2f}.{judged}"
+        f"{printable(one)} and the untuned {printable(parts.base)} {with_base:.2f}."
+        f"{verdict(parts.depth, f'{published} {told}.')}"
     )
+
+
+def _upper_halves(matrix: Matrix, one: str, two: str) -> float | None:
+    """Mean similarity of two models' upper halves."""
+    (_, rows), (_, columns) = (split_blocks(layers_of(matrix, name)) for name in (one, two))
+    return mean(matrix.between(one, two).values[np.ix_(rows, columns)])
 
 
 def _across(parts: Study, comparison: Comparison, name: str) -> Iterator[str]:
@@ -194,11 +234,11 @@ def _across(parts: Study, comparison: Comparison, name: str) -> Iterator[str]:
     also = "".join(f" (debiased {q.early:.2f}, {q.late:.2f} and {q.crossed:.2f})" for q in rest)
     one, two = printable(tuned), printable(name)
     published = "'the earlier and the later layers are similar even across models' (Phang et al. 2021, Fig. 7)"
-    judged = f"If {two} was tuned on the same task, {published} {_alike_across(found)}."
+    told = f"If {two} was tuned on the same task, {published} {_alike_across(found)}."
     yield (
         f"Across models, {one} and {two}: mean CKA {first.early:.2f} of the lower halves, {first.late:.2f} of the "
         f"upper halves, {first.crossed:.2f} of one's lower with the other's upper half{also}."
-        f"{verdict(parts.depth, judged)}"
+        f"{verdict(parts.depth, told)}"
     )
     control = quarters(by_measure[DEBIASED], tuned, parts.control) if DEBIASED in found and parts.control else None
     if control is None:
@@ -248,7 +288,3 @@ def _at(series: Series, k: int) -> str:
     if series.low is None or series.high is None:
         return f"{series.values[k]:.2f}"
     return f"{series.values[k]:.2f} [{series.low[k]:.2f}, {series.high[k]:.2f}]"
-
-
-def _holds(yes: bool) -> str:
-    return "holds" if yes else "does NOT hold"

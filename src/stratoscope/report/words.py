@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
@@ -24,12 +23,11 @@ from stratoscope.report.series import (
     share_rising,
     split_blocks,
 )
+from stratoscope.report.verdicts import CLEAR, DEBIASED, contrast, difference, judged, judged_apart
 
-CLEAR = 0.02
-"""A difference of two means below this is called no clear difference."""
 DROP = 0.05
 """How far below the best layer a similarity must stay to count as dropped."""
-EXTREMES = "its lowest and its highest layer are"
+EXTREMES = "the scores of its least and of its most localized layer are"
 MOSTLY = 2 / 3
 """Share of layer pairs that must agree before a series is said to rise or fall with depth."""
 
@@ -106,7 +104,8 @@ def _drift(comparison: Comparison) -> Iterator[str]:
                 for p in pairs
                 if m != matrix.measure and {k: p[k] for k in same} == same
             }
-            yield _top_changes_more(names, split, {m: h for m, h in elsewhere.items() if h is not None})
+            found = {matrix.measure: split} | {m: h for m, h in elsewhere.items() if h is not None}
+            yield _top_changes_more(comparison, names, found)
 
 
 def _score(matrix: Matrix, series: Series, k: int) -> str:
@@ -128,26 +127,31 @@ def _drop(series: Series, best: int, worst: int) -> str:
     return f"There is no lasting drop: the last layer ({values[series.known[-1]]:.2f}) is within {DROP} of the best."
 
 
-def _top_changes_more(names: str, split: Halves, elsewhere: Mapping[str, Halves]) -> str:
+def _top_changes_more(comparison: Comparison, names: str, found: Mapping[str, Halves]) -> str:
     """wu2020 section 6: the top layers are more affected by fine-tuning than the bottom ones."""
-
-    def holds(h: Halves) -> bool:
-        return h.low - h.high > CLEAR
-
+    gaps = {m: difference(comparison, m, h.low, h.high) for m, h in found.items()}
+    (first, split), *others = found.items()  # the measure the words are about comes first
+    gap = gaps[first].value
     how = (
         "more in the upper half"
-        if holds(split)
-        else ("less in the upper half" if split.high - split.low > CLEAR else "about equally in both halves")
+        if gap > CLEAR
+        else ("less in the upper half" if -gap > CLEAR else "about equally in both halves")
+    )
+    verdict = judged(
+        {m: gaps[m] for m in _deciders(comparison) if m in gaps},
+        {m: f"{h.low:.2f} and {h.high:.2f}" for m, h in found.items()},
     )
     text = (
         f"{names} differ {how}: mean {split.low:.2f} over layers {split.lower}, {split.high:.2f} over layers "
         f"{split.upper}. If the second was fine-tuned from the first, 'top layers change more than bottom ones' "
-        f"(Wu et al. 2020, section 6) {_holds(holds(split))} here"
+        f"(Wu et al. 2020, section 6) {verdict}"
     )
-    if elsewhere:
-        against = [f"{m} {h.low:.2f} and {h.high:.2f}" for m, h in elsewhere.items() if holds(h) != holds(split)]
-        text += f"; {len(elsewhere) - len(against)} of {len(elsewhere)} other measures agree"
+    tell = [(m, h) for m, h in others if gaps[m].certain]
+    if tell and gaps[first].certain:
+        against = [f"{m} {h.low:.2f} and {h.high:.2f}" for m, h in tell if (gaps[m].value > CLEAR) != (gap > CLEAR)]
+        text += f"; {len(tell) - len(against)} of {len(tell)} other measures agree"
         text += f" (not {', '.join(against)})" if against else ""
+        text += f", {len(others) - len(tell)} cannot tell from chance" if len(others) > len(tell) else ""
     return text + "."
 
 
@@ -169,7 +173,7 @@ def _blocks(comparison: Comparison) -> Iterator[str]:
     models = [m for m in comparison.models if m.name in found]
     for first, second in combinations(models, 2):
         if _could_be_tuned(first, second):
-            yield _two_blocks(first.name, second.name, found)
+            yield _two_blocks(comparison, first.name, second.name)
     for control in (m for m in models if m.is_control):
         floor = found[control.name]["contrast"]
         trained = [m.name for m in models if not m.is_control]
@@ -181,15 +185,20 @@ def _blocks(comparison: Comparison) -> Iterator[str]:
             )
 
 
-def _two_blocks(first: str, second: str, found: Mapping[str, Any]) -> str:
+def _two_blocks(comparison: Comparison, first: str, second: str) -> str:
     """phang2021 section 3: fine-tuned models show two blocks of similar layers."""
     one, two = printable(first), printable(second)
-    a, b = found[first]["contrast"], found[second]["contrast"]
+    blocks = comparison.findings["blocks"]
+    found = {m: blocks[m] for m in _deciders(comparison) if {first, second} <= set(blocks.get(m, {}))}
+    gaps = {m: contrast(comparison, m, f[second]) - contrast(comparison, m, f[first]) for m, f in found.items()}
+    shown = {m: f"{f[second]['contrast']:.2f} beside {f[first]['contrast']:.2f}" for m, f in found.items()}
+    own = found[headline(comparison).measure]
+    a, b = own[first]["contrast"], own[second]["contrast"]
     how = "more sharply than" if b - a > CLEAR else "less sharply than" if a - b > CLEAR else "about as sharply as"
     return (
         f"{two} splits {how} {one}: contrast {b:.2f}, beside {one}'s own {a:.2f}. If {two} was "
         f"fine-tuned from {one}, 'two blocks after fine-tuning' (Phang et al. 2021, section 3) "
-        f"{_holds(b - a > CLEAR)} here."
+        f"{judged(gaps, shown)}."
     )
 
 
@@ -199,19 +208,40 @@ def _across(comparison: Comparison) -> Iterator[str]:
     for first, second in combinations(comparison.models, 2):
         if _same_shape(first, second) or first.is_control or second.is_control:
             continue
-        block = matrix.between(first.name, second.name).values
-        rows, columns = (split_blocks(layers_of(matrix, m.name)) for m in (first, second))
-        low, high = (mean(block[np.ix_(i, j)]) for i, j in zip(rows, columns, strict=True))
-        if low is not None and high is not None:
+        found = {m: _matching_halves(comparison[m], first.name, second.name) for m in _deciders(comparison)}
+        known = {m: (low, high) for m, (low, high) in found.items() if low is not None and high is not None}
+        if matrix.measure in known:
+            low, high = known[matrix.measure]
+            verdict = judged(
+                {m: difference(comparison, m, *pair) for m, pair in known.items()},
+                {m: "{:.2f} and {:.2f}".format(*pair) for m, pair in known.items()},
+            )
             yield (
                 f"Across architectures, {printable(first.name)} and {printable(second.name)}: mean {matrix.measure} of "
                 f"the lower halves {low:.2f}, of the upper halves {high:.2f}. 'Lower layers are more similar across "
-                f"architectures' (Wu et al. 2020, section 5.1) {_holds(low - high > CLEAR)} here."
+                f"architectures' (Wu et al. 2020, section 5.1) {verdict}."
             )
 
 
-def localization_words(comparison: Comparison, *, base: str | None = None) -> Iterator[str]:
-    """wu2020 sections 5.1 and 6: localization by depth, and before and after where `base` is what others came from."""
+def _matching_halves(matrix: Matrix, first: str, second: str) -> tuple[float | None, float | None]:
+    """Mean similarity of two models' lower halves, and of their upper halves."""
+    block = matrix.between(first, second).values
+    rows, columns = (split_blocks(layers_of(matrix, name)) for name in (first, second))
+    low, high = (mean(block[np.ix_(i, j)]) for i, j in zip(rows, columns, strict=True))
+    return low, high
+
+
+def _deciders(comparison: Comparison) -> list[str]:
+    """The measure the words are about, and the one without a chance level that may decide in its place."""
+    first = headline(comparison).measure
+    return [m for m in dict.fromkeys((first, DEBIASED.get(first, first))) if m in comparison]
+
+
+def localization_words(comparison: Comparison, *, base: str | None = None, judge: bool = True) -> Iterator[str]:
+    """wu2020 sections 5.1 and 6: localization by depth, and before and after where `base` is what others came from.
+
+    Without `judge` the numbers alone, no verdict.
+    """
     models = [m for m in comparison.models if not m.is_control]
     scores = in_order(localization_series(comparison), [m.name for m in models])
     chance = comparison.findings.get("localization_chance", 0.0)
@@ -221,11 +251,12 @@ def localization_words(comparison: Comparison, *, base: str | None = None) -> It
         first, last = series.known[0], series.known[-1]
         up, down = share_rising(series.values), share_rising(-series.values)
         way = "rises" if up >= MOSTLY else "falls" if down >= MOSTLY else "neither rises nor falls"
+        told = judged_apart(up >= MOSTLY, float(np.ptp(series.values[series.known])), chance, EXTREMES)
+        published = f" 'Higher layers are more localized' (Wu et al. 2020, section 5.1) {told}."
         yield (
             f"Localization of {printable(name)} {way} with depth: {series.values[first]:.2f} at layer "
             f"{series.layers[first]}, {series.values[last]:.2f} at layer {series.layers[last]}; in {up:.0%} of all "
-            f"pairs of layers the deeper is the more localized. 'Higher layers are more localized' (Wu et al. 2020, "
-            f"section 5.1) {_judged(up >= MOSTLY, float(np.ptp(series.values[series.known])), chance, EXTREMES)}."
+            f"pairs of layers the deeper is the more localized.{published if judge else ''}"
         )
     for name, series in alone_series(comparison).items():
         if series.known:
@@ -242,25 +273,12 @@ def localization_words(comparison: Comparison, *, base: str | None = None) -> It
             one, two = printable(before.name), printable(after.name)
             given = "" if base is not None else f"If {two} was fine-tuned from {one}, "
             how = "less" if a.high - b.high > CLEAR else "not clearly less"
+            told = judged_apart(a.high - b.high > CLEAR, abs(a.high - b.high), chance, "the two are")
+            published = f" {given}'less localized at the top' (Wu et al. 2020, section 6) {told}."
             yield (
                 f"In the upper half (layers {a.upper}) {two} is {how} localized than {one}: mean {b.high:.2f} against "
-                f"{a.high:.2f}. {given}'less localized at the top' (Wu et al. 2020, section 6) "
-                f"{_judged(a.high - b.high > CLEAR, abs(a.high - b.high), chance, 'the two are')}."
+                f"{a.high:.2f}.{published if judge else ''}"
             )
-
-
-def _judged(yes: bool, difference: float, chance: float, what: str) -> str:
-    """A verdict on a difference of localization, or that there is none: layers of other rank differ as much by chance.
-
-    Localization is neuronsim minus svsim, and with few rows svsim is the higher by chance the more components a layer
-    has, up to the chance level.
-    """
-    if difference > chance:
-        return f"{_holds(yes)} here"
-    return (
-        f"cannot be judged here: {what} {difference:.2f} apart, which is within svsim's chance level with so few rows "
-        f"(up to {chance:.2f})"
-    )
 
 
 def _same_shape(first: ModelInfo, second: ModelInfo) -> bool:
@@ -270,10 +288,6 @@ def _same_shape(first: ModelInfo, second: ModelInfo) -> bool:
 def _could_be_tuned(first: ModelInfo, second: ModelInfo) -> bool:
     """Whether the second may have been made from the first; the result does not know more than that."""
     return _same_shape(first, second) and not first.is_control and not second.is_control
-
-
-def _holds(yes: bool) -> str:
-    return "holds" if yes else "does NOT hold"
 
 
 def _list(names: list[str]) -> str:

@@ -117,7 +117,7 @@ def study_finetuned(
                 batch_tokens=options.batch_tokens,
                 overwrite=options.overwrite,
             )
-            curves = depth(tuned[0], task, base=base, out=folder.path / "depth", options=deep, progress=progress)
+            curves = depth(specs[1], task, base=specs[0], out=folder.path / "depth", options=deep, progress=progress)
         labels = [spec.label for spec in specs]
         control = labels.pop() if options.control else None
         after, away = tuple(labels[1:others]), tuple(labels[others:])

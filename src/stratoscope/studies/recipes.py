@@ -89,7 +89,7 @@ def recipe_named(name: str) -> Recipe:
 
 @dataclass(frozen=True)
 class FinetuneOptions:
-    """How to fine-tune; every field is also a CLI option. None takes the recipe's value."""
+    """How to fine-tune; every field but `checkpoint_steps` is also a CLI option. None takes the recipe's value."""
 
     recipe: str = "wu2020"
     lr: float | None = None
@@ -119,8 +119,9 @@ def resolve(options: FinetuneOptions, task: str) -> Recipe:
     for name, low in (("lr", 0.0), ("epochs", 0.0)):
         _number(f"--{name}", getattr(options, name), above=low)
     _number("--warmup", options.warmup, least=0)
-    for name in ("batch", "max_steps", "length", "seeds", "checkpoint_steps"):
+    for name in ("batch", "max_steps", "length", "seeds"):
         _number(f"--{name.replace('_', '-')}", getattr(options, name), least=1, whole=True)
+    _number("checkpoint_steps", options.checkpoint_steps, least=1, whole=True)
     _number("--first-seed", options.first_seed, least=0, whole=True)
     if options.first_seed + options.seeds > 2**32:
         raise StratoscopeError(f"expected seeds below 2^32, got {options.first_seed + options.seeds - 1}")
