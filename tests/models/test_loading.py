@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -235,14 +236,15 @@ def test_encoder_decoders_are_not_supported_yet(tmp_path: Path) -> None:
 
 def test_gguf_needs_its_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "m.gguf").write_bytes(b"GGUF")
-    monkeypatch.setattr(loading, "GGUF_PACKAGES", ("nosuchpackage",))
-    with pytest.raises(StratoscopeError, match="needs the package 'nosuchpackage'; pip install nosuchpackage"):
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(StratoscopeError, match=r"reading '.*m.gguf' needs the package gguf, .* 'stratoscope\[gguf\]'"):
         load(spec(tmp_path / "m.gguf"))
 
 
 def gguf_llama(path: Path) -> Path:
     """A one-block Llama with a byte-pair tokenizer, as llama.cpp writes them."""
-    gguf = pytest.importorskip("gguf")
+    import gguf
+
     tokens = json.loads(tiny.tokenizer("gpt2").backend_tokenizer.to_str())["model"]
     vocabulary = sorted(tokens["vocab"], key=tokens["vocab"].get)
     writer = gguf.GGUFWriter(path, "llama")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +15,7 @@ from torch import nn
 from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.runfolder import digest
+from stratoscope.data.extras import optional_module
 from stratoscope.data.hub import hub_answers
 from stratoscope.models import checkpoints
 from stratoscope.models.checkpoints import CONFIG, Checkpoint
@@ -25,7 +25,6 @@ from stratoscope.models.guard import guarded, seeded
 
 DTYPES = ("float32", "float16", "bfloat16", "auto")
 DEVICES = ("auto", "cpu", "cuda", "mps")
-GGUF_PACKAGES = ("gguf", "accelerate")
 UNUSED_WEIGHTS = re.compile(r"(^|\.)pooler\.")
 """Weights that no hidden state depends on; a checkpoint may lack them."""
 
@@ -183,9 +182,7 @@ def checked(spec: ModelSpec) -> Checkpoint:
     checkpoint = checkpoints.locate(spec.source)
     checkpoints.check_folder(checkpoint, weights=not spec.random_init, allow_pickle=spec.allow_pickle)
     if checkpoint.gguf_file:
-        for package in GGUF_PACKAGES:
-            if importlib.util.find_spec(package) is None:
-                raise StratoscopeError(f"reading '{spec.source}' needs the package '{package}'; pip install {package}")
+        optional_module("gguf", extra="gguf", wanted_for=f"reading '{spec.source}'")
     return checkpoint
 
 
