@@ -15,6 +15,7 @@ from torch import Tensor
 
 from measures.layer_cases import dominated, related
 from measures.reference import REFERENCES, canonical, pearson
+from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.runfolder import RunFolder
 from stratoscope.engine.local import ProcessPool
 from stratoscope.measures import score as score_module
@@ -74,6 +75,14 @@ def test_debiased_cka_where_one_row_outweighs_all_others(monkeypatch: pytest.Mon
         layer[0] += 1000 * torch.randn(layer.shape[1], generator=torch.Generator().manual_seed(k))
     want = REFERENCES["ckasim-debiased"](*(m.double().numpy() for m in layers))
     assert float(scores(layers, ["ckasim-debiased"])["ckasim-debiased"][0, 1]) == pytest.approx(want, abs=1.5e-5)
+
+
+def test_a_folder_that_cannot_be_made_is_told_in_one_sentence(tmp_path: Path) -> None:
+    """As on a disk that has run out of files."""
+    (tmp_path / "parts").touch()
+    item = {"rows": MemoryRows(four_layers()), "layer": 0, "whiten": True, "precise": True, "into": "coordinates"}
+    with pytest.raises(StratoscopeError, match=r"cannot write to .*parts/coordinates/0000-00000.safetensors: Not a dir"):
+        score_module._prepare(item | {"root": str(tmp_path / "parts")})
 
 
 @pytest.fixture(scope="module")
