@@ -81,7 +81,9 @@ def test_a_folder_that_cannot_be_made_is_told_in_one_sentence(tmp_path: Path) ->
     """As on a disk that has run out of files."""
     (tmp_path / "parts").touch()
     item = {"rows": MemoryRows(four_layers()), "layer": 0, "whiten": True, "precise": True, "into": "coordinates"}
-    with pytest.raises(StratoscopeError, match=r"cannot write to .*parts/coordinates/0000-00000.safetensors: Not a dir"):
+    with pytest.raises(
+        StratoscopeError, match=r"cannot write to .*parts/coordinates/0000-00000.safetensors: Not a dir"
+    ):
         score_module._prepare(item | {"root": str(tmp_path / "parts")})
 
 
