@@ -101,6 +101,27 @@ def test_vectors_of_nearly_equal_correlations_are_told_apart() -> None:
     np.testing.assert_allclose(product.T @ u, v * rho, atol=1e-6)
 
 
+@pytest.mark.parametrize(("kx", "ky"), [(20, 30), (30, 20)], ids=["more components in y", "more in x"])
+def test_variates_of_truncated_layers_in_float32(kx: int, ky: int) -> None:
+    """What is cut off leaves no trace, on either side, and the variates of a weak correlation have their full size."""
+    rng = np.random.default_rng(0)
+    rho = np.r_[np.linspace(0.9, 0.2, 19), 0.004]
+    u, v = (np.linalg.qr(rng.standard_normal((k, 20)))[0] for k in (kx, ky))
+    product = rng.uniform(-0.1, 0.1, (40, 40))
+    product[:kx, :ky] = (u * rho) @ v.T
+    bases = []
+    for k in (kx, ky):
+        variance = torch.cat([torch.ones(k), torch.full((40 - k,), 1e-6)]).double()
+        bases.append(LayerBasis(100, variance, variance.sqrt(), 1.0, variance, unit=torch.eye(40)))
+        assert bases[-1].kept() == k
+    got, x, y = Pair(*bases, torch.from_numpy(product), NORMS).canonical
+    assert x.dtype == y.dtype == torch.float32
+    np.testing.assert_allclose(got, rho, atol=2e-7)
+    for found, want in ((x, u), (y, v)):
+        np.testing.assert_allclose(found[:, : len(want)].abs(), np.abs(want.T), atol=1e-4)
+        assert float(found[:, len(want) :].abs().max()) < 1e-4
+
+
 @pytest.mark.parametrize("faintest", [0.1, 1e-4, 0.0], ids=["strong", "faint", "of low rank"])
 def test_the_nuclear_norm_of_layers_of_many_sizes(faintest: float) -> None:
     """Variances fall by 1e8; float32 keeps the sum where it can, and float64 is taken where it cannot."""
