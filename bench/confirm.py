@@ -21,7 +21,7 @@ from scipy.optimize import brentq
 
 from meter import cores
 from stratoscope.data.metrics import Floats, difference_interval, metric_named
-from stratoscope.studies.confirm import loss_of
+from stratoscope.studies.cut.confirm import loss_of
 
 CONFIDENCE = 0.95
 POPULATION = 500_000

@@ -23,12 +23,12 @@ from torch import Tensor
 
 from stratoscope.core.progress import Silent
 from stratoscope.core.runfolder import RunFolder, digest
-from stratoscope.data.assets import MODEL_FILES
 from stratoscope.data.readers import read_corpus
-from stratoscope.models.loading import ModelSpec, survey
-from stratoscope.models.rows import plan_rows
+from stratoscope.demo.assets import MODEL_FILES
+from stratoscope.models.open.loading import ModelSpec, survey
+from stratoscope.models.text.rows import plan_rows
 from stratoscope.statistics.rows import CHUNK, StoredRows
-from stratoscope.studies.activations import Reading, chunk_starts, keep_activations
+from stratoscope.studies.compare.activations import Reading, chunk_starts, keep_activations
 
 MPNET = {
     "001": "74e420bd518ed195b64c6d2a2f184ae9ae5c3d72ca4e0ad94f12d88ff5678e6f",

@@ -45,7 +45,7 @@ from peers import PEERS, install, refused
 from plain import SIX, WU2020
 from report import Findings, write
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.data.assets import default_cache
+from stratoscope.demo.assets import default_cache
 from stratoscope.measures.table import MEASURES
 from trials import Outcome, run
 from validation_report import section_of

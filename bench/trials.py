@@ -177,9 +177,9 @@ def extraction(spec: Spec) -> Outcome:
     import torch
 
     from stratoscope.data.readers import read_corpus
-    from stratoscope.models.extraction import batches, default_batch_tokens, extract, padded
-    from stratoscope.models.loading import ModelSpec, load
-    from stratoscope.models.rows import plan_rows
+    from stratoscope.models.open.loading import ModelSpec, load
+    from stratoscope.models.read.hidden import batches, default_batch_tokens, extract, padded
+    from stratoscope.models.text.rows import plan_rows
 
     torch.set_num_threads(cores())
     model = load(ModelSpec(spec["model"]))
@@ -227,7 +227,7 @@ def _prepared(rows: StoredRows, layer: int, measure: str) -> Tensor:
     x = _matrix(rows, layer)
     if measure != "rsa":
         return x
-    from stratoscope.measures.rsa import ROWS
+    from stratoscope.measures.kernels.rsa import ROWS
 
     drawn = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:ROWS].sort().values
     return x.double()[drawn] - x.double().mean(0)

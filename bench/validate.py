@@ -30,18 +30,18 @@ from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.result import Comparison
 from stratoscope.core.runfolder import write_text
 from stratoscope.core.study import Study
-from stratoscope.data.assets import MINILM, default_cache, fetch
-from stratoscope.data.tasks import TaskData, read_task, task_named
-from stratoscope.models.examples import tokenise
-from stratoscope.models.freezing import freeze_
-from stratoscope.models.loading import ModelSpec, choose_device, survey
-from stratoscope.models.taskmodel import load_for_task
-from stratoscope.models.training import Schedule, Setup, train_
+from stratoscope.data.tasks.read import TaskData, read_task, task_named
+from stratoscope.demo.assets import MINILM, default_cache, fetch
+from stratoscope.models.open.loading import ModelSpec, choose_device, survey
+from stratoscope.models.open.task import load_for_task
+from stratoscope.models.text.examples import tokenise
+from stratoscope.models.train.freezing import freeze_
+from stratoscope.models.train.trainer import Schedule, Setup, train_
 from stratoscope.report.depthwords import droppable
-from stratoscope.studies.depth import DepthOptions, depth
-from stratoscope.studies.finetune import FinetuneOptions, finetune
+from stratoscope.studies.depth.study import DepthOptions, depth
+from stratoscope.studies.finetune.recipes import recipe_named
+from stratoscope.studies.finetune.study import FinetuneOptions, finetune
 from stratoscope.studies.finetuned import StudyOptions, study_finetuned
-from stratoscope.studies.recipes import recipe_named
 from validation_report import Record, render, with_section
 
 HERE = Path(__file__).resolve().parent

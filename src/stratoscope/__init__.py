@@ -16,13 +16,13 @@ from stratoscope.core.errors import StratoscopeError
 if TYPE_CHECKING:
     from stratoscope.core.result import Comparison
     from stratoscope.data.corpus import Corpus
-    from stratoscope.data.tasks import read_task
+    from stratoscope.data.tasks.read import read_task
     from stratoscope.measures.structure import Neuron
-    from stratoscope.models.loading import ModelSpec
+    from stratoscope.models.open.loading import ModelSpec
     from stratoscope.studies.callback import StratoscopeCallback
-    from stratoscope.studies.cut import cut
-    from stratoscope.studies.depth import depth
-    from stratoscope.studies.finetune import finetune
+    from stratoscope.studies.cut.study import cut
+    from stratoscope.studies.depth.study import depth
+    from stratoscope.studies.finetune.study import finetune
     from stratoscope.studies.finetuned import study_finetuned
     from stratoscope.studies.prune import prune
 
@@ -44,11 +44,11 @@ __all__ = [
 
 LATER = {
     "StratoscopeCallback": "stratoscope.studies.callback",
-    "cut": "stratoscope.studies.cut",
-    "depth": "stratoscope.studies.depth",
-    "finetune": "stratoscope.studies.finetune",
+    "cut": "stratoscope.studies.cut.study",
+    "depth": "stratoscope.studies.depth.study",
+    "finetune": "stratoscope.studies.finetune.study",
     "prune": "stratoscope.studies.prune",
-    "read_task": "stratoscope.data.tasks",
+    "read_task": "stratoscope.data.tasks.read",
     "study_finetuned": "stratoscope.studies.finetuned",
 }
 """Public names taken as they are from where they live, imported when first asked for."""
@@ -85,16 +85,16 @@ def compare(
     out: str | Path | None = None,
     **options: Any,
 ) -> Comparison:
-    """Compare every layer of every model; further options are the fields of `stratoscope.studies.options.Options`.
+    """Compare every layer of every model; further options are the fields of its `Options`.
 
     Among them are `text`, `pair` and `label`, the columns of a table, and `columns` and `split`, as `--data` has them.
     """
     from dataclasses import fields
 
     from stratoscope.core.errors import unknown_name
-    from stratoscope.models.loading import ModelSpec
-    from stratoscope.studies.compare import compare as run
-    from stratoscope.studies.options import Options
+    from stratoscope.models.open.loading import ModelSpec
+    from stratoscope.studies.compare.options import Options
+    from stratoscope.studies.compare.study import compare as run
 
     known = [f.name for f in fields(Options)]
     if strange := next((name for name in options if name not in known), None):

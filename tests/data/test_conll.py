@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.data.conll import read_columns, read_conllu
 from stratoscope.data.corpus import Sentence
+from stratoscope.data.formats.conll import read_columns, read_conllu
 
 
 def token(number: str, form: str, upos: str = "X", xpos: str = "x") -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.data import hub
+from stratoscope.data.formats import hub
 from stratoscope.data.readers import read_corpus
 
 datasets: Any = pytest.importorskip("datasets")

@@ -10,8 +10,8 @@ import pytest
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data import readers
 from stratoscope.data.corpus import Sentence
+from stratoscope.data.formats.tables import Table
 from stratoscope.data.readers import read_corpus
-from stratoscope.data.tables import Table
 
 TEXTS = ["First sentence.", 'A "quoted", one.', "Größe: 5 m²"]
 LABELS = ["1", "0", "1"]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.data.tablefiles import column_names, csv_table, jsonl_table, parquet_table, tsv_table
-from stratoscope.data.tables import Table, to_corpus
+from stratoscope.data.formats.tablefiles import column_names, csv_table, jsonl_table, parquet_table, tsv_table
+from stratoscope.data.formats.tables import Table, to_corpus
 
 
 def write(path: Path, text: str) -> Path:

@@ -8,7 +8,7 @@ import pytest
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.corpus import Corpus
-from stratoscope.data.tables import LABELS, PAIRS, TEXTS, Literal, Table, to_corpus
+from stratoscope.data.formats.tables import LABELS, PAIRS, TEXTS, Literal, Table, to_corpus
 
 
 def table(*rows: dict[str, Any], columns: tuple[str, ...] = ()) -> Table:

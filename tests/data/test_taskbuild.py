@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.data.taskbuild import build
-from stratoscope.data.taskfiles import TaskRows
-from stratoscope.data.tasks import task_named
+from stratoscope.data.tasks.build import build
+from stratoscope.data.tasks.files import TaskRows
+from stratoscope.data.tasks.read import task_named
 
 SST2, HELLASWAG = task_named("sst2"), task_named("hellaswag")
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.data.taskdata import Example, TaskData, hold_out
+from stratoscope.data.tasks.data import Example, TaskData, hold_out
 
 
 def example(text: str, label: float, pair: str | None = None) -> Example:

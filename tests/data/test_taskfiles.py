@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.data.tables import Table
-from stratoscope.data.taskfiles import choice_lines, file_table, folder_files, table_rows
-from stratoscope.data.taskspec import Columns, Folder
+from stratoscope.data.formats.tables import Table
+from stratoscope.data.tasks.files import choice_lines, file_table, folder_files, table_rows
+from stratoscope.data.tasks.spec import Columns, Folder
 
 LAYOUT = Folder("Toy", ("train.tsv",), ("dev.jsonl", "dev*.txt"))
 LIST = Columns(("ctx",), choices=("endings",))

@@ -13,7 +13,7 @@ import pytest
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.metrics import metric_named
-from stratoscope.data.tasks import FORMATS, TASKS, read_task, task_named
+from stratoscope.data.tasks.read import FORMATS, TASKS, read_task, task_named
 
 Row = dict[str, Any]
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.data import hub
-from stratoscope.data.tasks import TASKS, read_task, task_named
+from stratoscope.data.formats import hub
+from stratoscope.data.tasks.read import TASKS, read_task, task_named
 
 datasets: Any = pytest.importorskip("datasets")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.data.textfile import numbered_lines, read_text
+from stratoscope.data.formats.textfile import numbered_lines, read_text
 
 
 def test_lines_end_at_newlines_only(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import torch
 
 from measures.layer_cases import related
 from measures.reference import ckasim_debiased, ckasim_rbf, hsic1, linear_kernel
-from stratoscope.measures import kernel
+from stratoscope.measures.kernels import kernel
 from stratoscope.measures.score import Setting, score_layers
 from stratoscope.measures.similarity import similarity
 from stratoscope.measures.table import parse

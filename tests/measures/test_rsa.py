@@ -8,7 +8,7 @@ import torch
 
 from measures.layer_cases import related
 from measures.reference import rsa as reference
-from stratoscope.measures import rsa
+from stratoscope.measures.kernels import rsa
 from stratoscope.measures.score import Setting, score_layers
 from stratoscope.measures.similarity import similarity
 from stratoscope.measures.table import parse

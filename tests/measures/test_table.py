@@ -6,8 +6,8 @@ import pytest
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.measures import table
-from stratoscope.measures.kernel import MEDIAN_ROWS
-from stratoscope.measures.rsa import ROWS
+from stratoscope.measures.kernels.kernel import MEDIAN_ROWS
+from stratoscope.measures.kernels.rsa import ROWS
 from stratoscope.measures.table import (
     MEASURES,
     QUADRATIC_ROWS,

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from stratoscope.measures.kernels.weighted import NAMES, kernels, weighted_cka
 from stratoscope.measures.score import score_layers
 from stratoscope.measures.table import parse
-from stratoscope.measures.weighted import NAMES, kernels, weighted_cka
 from stratoscope.statistics.rows import MemoryRows
 
 

@@ -9,7 +9,7 @@ import torch
 
 import tiny
 from stratoscope.data.corpus import Corpus, Sentence
-from stratoscope.models.loading import LoadedModel, ModelSpec, load
+from stratoscope.models.open.loading import LoadedModel, ModelSpec, load
 
 torch.set_num_threads(1)
 

@@ -11,8 +11,8 @@ import torch
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.corpus import Corpus, Sentence
-from stratoscope.models.extraction import BATCH_BYTES, batches, default_batch_tokens, extract
-from stratoscope.models.rows import plan_rows
+from stratoscope.models.read.hidden import BATCH_BYTES, batches, default_batch_tokens, extract
+from stratoscope.models.text.rows import plan_rows
 
 
 def test_batches_are_longest_first_within_budget_and_complete() -> None:

@@ -14,7 +14,6 @@ from transformers import AutoModel, AutoTokenizer
 
 import tiny
 from stratoscope.data.corpus import Corpus, Sentence
-from stratoscope.models.extraction import extract, padded
 from stratoscope.models.families import (
     FAMILIES,
     Family,
@@ -24,8 +23,9 @@ from stratoscope.models.families import (
     embeddings,
     final_norm,
 )
-from stratoscope.models.loading import LoadedModel, ModelSpec, load, survey
-from stratoscope.models.rows import UNITS, Rows, plan_rows
+from stratoscope.models.open.loading import LoadedModel, ModelSpec, load, survey
+from stratoscope.models.read.hidden import extract, padded
+from stratoscope.models.text.rows import UNITS, Rows, plan_rows
 
 ALL = [f.name for f in FAMILIES]
 SEGMENTED = {"bert", "albert", "electra", "xlnet"}

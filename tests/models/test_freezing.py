@@ -8,7 +8,7 @@ import torch
 import tiny
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.models.families import base, block_output, blocks, family_of
-from stratoscope.models.freezing import freeze_, parse_freeze
+from stratoscope.models.train.freezing import freeze_, parse_freeze
 
 
 def model(family: str, folder: Path) -> torch.nn.Module:

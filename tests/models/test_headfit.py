@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 import tiny
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.data.taskdata import CHOICE, SINGLE, Example, TaskData
+from stratoscope.data.tasks.data import CHOICE, SINGLE, Example, TaskData
 from stratoscope.models.families import FAMILIES
-from stratoscope.models.fitting import Goal, Scale, few_threads, scale_of
-from stratoscope.models.headfit import FittedHead, first_map, fit_head
-from stratoscope.models.layervectors import head_scores
-from stratoscope.models.loading import ModelSpec
-from stratoscope.models.taskmodel import load_for_task
+from stratoscope.models.heads.fit import FittedHead, first_map, fit_head
+from stratoscope.models.heads.fitting import Goal, Scale, few_threads, scale_of
+from stratoscope.models.open.loading import ModelSpec
+from stratoscope.models.open.task import load_for_task
+from stratoscope.models.read.vectors import head_scores
 
 WIDTH = tiny.HIDDEN
 N = 600

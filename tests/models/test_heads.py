@@ -11,7 +11,7 @@ import transformers
 import tiny
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.models.families import FAMILIES, Family
-from stratoscope.models.heads import finish, head_parameters, reading
+from stratoscope.models.heads.reading import finish, head_parameters, reading
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.name)

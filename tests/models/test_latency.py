@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.models import latency
-from stratoscope.models.latency import _median_ranks, latency_ratio
+from stratoscope.models.surgery import latency
+from stratoscope.models.surgery.latency import _median_ranks, latency_ratio
 
 BATCH = [{"input_ids": torch.zeros(1, 1), "labels": torch.zeros(1)}]
 

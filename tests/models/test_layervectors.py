@@ -14,14 +14,14 @@ import tiny
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Silent
 from stratoscope.core.runfolder import RunFolder
-from stratoscope.data.taskdata import CHOICE, PAIR, SINGLE, Example, TaskData
-from stratoscope.models import layervectors
-from stratoscope.models.examples import Inputs, predict, tokenise
+from stratoscope.data.tasks.data import CHOICE, PAIR, SINGLE, Example, TaskData
 from stratoscope.models.families import FAMILIES, Family
-from stratoscope.models.layervectors import head_scores, keep_vectors, read_vectors, reads_mean
-from stratoscope.models.loading import ModelSpec, load
-from stratoscope.models.surgery import truncated_to
-from stratoscope.models.taskmodel import TaskModel, load_for_task
+from stratoscope.models.open.loading import ModelSpec, load
+from stratoscope.models.open.task import TaskModel, load_for_task
+from stratoscope.models.read import vectors as layervectors
+from stratoscope.models.read.vectors import head_scores, keep_vectors, read_vectors, reads_mean
+from stratoscope.models.surgery.blocks import truncated_to
+from stratoscope.models.text.examples import Inputs, predict, tokenise
 
 TEXTS = tiny.SENTENCES
 CHOOSERS = ("bert", "roberta", "albert", "distilbert", "xlnet", "mpnet", "electra", "deberta-v2", "modernbert")

@@ -15,10 +15,10 @@ from safetensors.torch import load_file, save_file
 
 import tiny
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.models import loading
-from stratoscope.models.extraction import extract
-from stratoscope.models.loading import ModelSpec, choose_device, load, load_tokenizer, survey
-from stratoscope.models.rows import plan_rows
+from stratoscope.models.open import loading
+from stratoscope.models.open.loading import ModelSpec, choose_device, load, load_tokenizer, survey
+from stratoscope.models.read.hidden import extract
+from stratoscope.models.text.rows import plan_rows
 
 
 @pytest.fixture
@@ -210,7 +210,7 @@ def test_a_revision_that_is_not_there_is_one_sentence() -> None:
 
 
 def test_pickle_only_hub_model_names_the_option() -> None:
-    from stratoscope.models.guard import guarded
+    from stratoscope.models.open.guard import guarded
 
     with (
         pytest.raises(StratoscopeError, match=r"'a/b' on the hub has no safetensors weights.*--allow-pickle"),
@@ -286,7 +286,7 @@ def test_a_gguf_file_is_read_in_silence(tmp_path: Path, capfd: Any) -> None:
 def test_the_bar_of_gguf_files_is_hidden_and_put_back(capfd: Any) -> None:
     from transformers import modeling_gguf_pytorch_utils as reader
 
-    from stratoscope.models.guard import quiet
+    from stratoscope.models.open.guard import quiet
 
     bar = reader.tqdm
     with quiet():

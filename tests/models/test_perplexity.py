@@ -16,9 +16,9 @@ import transformers
 import tiny
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.corpus import Corpus
-from stratoscope.models.loading import LoadedModel, ModelSpec, load, survey
-from stratoscope.models.perplexity import load_causal, perplexity
-from stratoscope.models.surgery import keeping, truncated_to
+from stratoscope.models.open.loading import LoadedModel, ModelSpec, load, survey
+from stratoscope.models.read.perplexity import load_causal, perplexity
+from stratoscope.models.surgery.blocks import keeping, truncated_to
 
 torch.set_num_threads(1)
 

@@ -10,8 +10,8 @@ from safetensors.torch import load_file, save_file
 
 import tiny
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.data.taskdata import PAIR, SINGLE, Example, TaskData
-from stratoscope.models.reload import check_reload
+from stratoscope.data.tasks.data import PAIR, SINGLE, Example, TaskData
+from stratoscope.models.surgery.reload import check_reload
 
 PAIRS = tuple(Example(((a, b),), float(k % 2)) for k, (a, b) in enumerate(zip(tiny.SENTENCES, tiny.SENTENCES[1:])))  # noqa: B905
 TASK = TaskData("pairs", PAIRS, PAIRS, ("a", "b"), PAIR, "accuracy")

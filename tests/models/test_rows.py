@@ -10,9 +10,9 @@ import pytest
 import tiny
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.corpus import Corpus, Sentence
-from stratoscope.models.encoding import Encoder, window_of
-from stratoscope.models.loading import ModelSpec, survey
-from stratoscope.models.rows import plan_rows
+from stratoscope.models.open.loading import ModelSpec, survey
+from stratoscope.models.text.encoder import Encoder, window_of
+from stratoscope.models.text.rows import plan_rows
 
 
 def small(encoder: Encoder, window: int, name: str = "small") -> Encoder:
@@ -125,7 +125,7 @@ def test_windows(folder_of: Any, tmp_path: Any) -> None:
 
 
 def test_roberta_really_reads_its_whole_window(model_of: Any, texts: Any) -> None:
-    from stratoscope.models.extraction import extract
+    from stratoscope.models.read.hidden import extract
 
     model = model_of("roberta")
     corpus = texts("a" + " a" * (model.encoder.window - 3))

@@ -16,14 +16,14 @@ import transformers
 
 import tiny
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.data.taskdata import CHOICE, PAIR, SINGLE, Example, TaskData
-from stratoscope.models.encoding import IntArray
-from stratoscope.models.examples import Floats, Inputs, predict, tokenise
+from stratoscope.data.tasks.data import CHOICE, PAIR, SINGLE, Example, TaskData
 from stratoscope.models.families import FAMILIES, block_list, family_of
-from stratoscope.models.loading import ModelSpec
-from stratoscope.models.spans import STACKED, each_span, score_spans
-from stratoscope.models.surgery import keeping, without
-from stratoscope.models.taskmodel import load_for_task
+from stratoscope.models.open.loading import ModelSpec
+from stratoscope.models.open.task import load_for_task
+from stratoscope.models.surgery.blocks import keeping, without
+from stratoscope.models.surgery.spans import STACKED, each_span, score_spans
+from stratoscope.models.text.encoder import IntArray
+from stratoscope.models.text.examples import Floats, Inputs, predict, tokenise
 
 torch.set_num_threads(1)
 

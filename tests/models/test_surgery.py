@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 import tiny
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.models.families import FAMILIES, base, block_list, family_of
-from stratoscope.models.surgery import exported, keeping, parse_drop, truncated_to, without
+from stratoscope.models.surgery.blocks import exported, keeping, parse_drop, truncated_to, without
 
 torch.set_num_threads(1)
 

@@ -11,10 +11,10 @@ from safetensors.torch import load_file, save_file
 
 import tiny
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.data.taskdata import CHOICE, PAIR, SINGLE, Example, TaskData
-from stratoscope.models.examples import predict, text_length, tokenise
-from stratoscope.models.loading import ModelSpec
-from stratoscope.models.taskmodel import load_for_task
+from stratoscope.data.tasks.data import CHOICE, PAIR, SINGLE, Example, TaskData
+from stratoscope.models.open.loading import ModelSpec
+from stratoscope.models.open.task import load_for_task
+from stratoscope.models.text.examples import predict, text_length, tokenise
 
 
 class Told:

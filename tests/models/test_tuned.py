@@ -8,9 +8,9 @@ from safetensors.torch import load_file, save_file
 
 import tiny
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.data.taskdata import CHOICE, SINGLE, Example, TaskData
-from stratoscope.models.loading import ModelSpec
-from stratoscope.models.tuned import load_tuned
+from stratoscope.data.tasks.data import CHOICE, SINGLE, Example, TaskData
+from stratoscope.models.open.loading import ModelSpec
+from stratoscope.models.open.tuned import load_tuned
 
 
 def task(*labels: str, form: str = SINGLE) -> TaskData:

@@ -11,7 +11,7 @@ import torch
 import transformers
 
 import tiny
-from stratoscope.data.taskdata import CHOICE, SINGLE, Example, TaskData
+from stratoscope.data.tasks.data import CHOICE, SINGLE, Example, TaskData
 
 WORDS = (
     "quick",

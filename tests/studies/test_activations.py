@@ -13,10 +13,16 @@ from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Silent
 from stratoscope.core.runfolder import RunFolder
 from stratoscope.data.readers import read_corpus
-from stratoscope.models.loading import ModelSpec, load, survey
-from stratoscope.models.rows import plan_rows
-from stratoscope.studies import activations
-from stratoscope.studies.activations import Reading, chosen_layers, chunk_starts, keep_activations, made_by_this_code
+from stratoscope.models.open.loading import ModelSpec, load, survey
+from stratoscope.models.text.rows import plan_rows
+from stratoscope.studies.compare import activations
+from stratoscope.studies.compare.activations import (
+    Reading,
+    chosen_layers,
+    chunk_starts,
+    keep_activations,
+    made_by_this_code,
+)
 
 WIDTH = 32
 

@@ -26,15 +26,15 @@ from stratoscope.core.runfolder import RunFolder
 from stratoscope.data.corpus import Corpus, Sentence
 from stratoscope.measures import bootstrap as intervals
 from stratoscope.measures import score
-from stratoscope.models.loading import ModelSpec, choose_device
+from stratoscope.models.open.loading import ModelSpec, choose_device
 from stratoscope.report.page import page
-from stratoscope.studies import activations
-from stratoscope.studies import compare as study
-from stratoscope.studies import plan as planning
-from stratoscope.studies.activations import chunk_starts
-from stratoscope.studies.compare import _finished, compare
-from stratoscope.studies.options import Options
-from stratoscope.studies.plan import named
+from stratoscope.studies.compare import activations
+from stratoscope.studies.compare import plan as planning
+from stratoscope.studies.compare import study as study
+from stratoscope.studies.compare.activations import chunk_starts
+from stratoscope.studies.compare.options import Options
+from stratoscope.studies.compare.plan import named
+from stratoscope.studies.compare.study import _finished, compare
 
 Pair = Callable[..., Comparison]
 

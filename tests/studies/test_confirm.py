@@ -8,7 +8,7 @@ from scipy.stats import binom
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.metrics import difference_interval, metric_named
-from stratoscope.studies.confirm import (
+from stratoscope.studies.cut.confirm import (
     Candidate,
     Loss,
     _score_bound,

@@ -19,13 +19,13 @@ from toys import Told, classification, regression, verdicts
 import tiny
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.runfolder import RunFolder
-from stratoscope.data.taskdata import TaskData
-from stratoscope.models import surgery
-from stratoscope.studies import cut as study
-from stratoscope.studies import cutfiles
-from stratoscope.studies.confirm import halves
-from stratoscope.studies.cut import Cut, CutOptions, cut, parse_budget
-from stratoscope.studies.finetune import FinetuneOptions, finetune
+from stratoscope.data.tasks.data import TaskData
+from stratoscope.models.surgery import blocks as surgery
+from stratoscope.studies.cut import files as cutfiles
+from stratoscope.studies.cut import study as study
+from stratoscope.studies.cut.confirm import halves
+from stratoscope.studies.cut.study import Cut, CutOptions, cut, parse_budget
+from stratoscope.studies.finetune.study import FinetuneOptions, finetune
 
 BUDGET = 0.05
 

@@ -13,15 +13,15 @@ import tiny
 from stratoscope.core.depth import DEPTH, Depth
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.metrics import metric_named
-from stratoscope.data.taskdata import TaskData
-from stratoscope.models import layervectors
-from stratoscope.models.examples import predict, tokenise
-from stratoscope.models.loading import ModelSpec
-from stratoscope.models.surgery import truncated_to, without
-from stratoscope.models.tuned import load_tuned
-from stratoscope.studies import depthparts
-from stratoscope.studies.depth import DepthOptions, depth
-from stratoscope.studies.finetune import FinetuneOptions, finetune
+from stratoscope.data.tasks.data import TaskData
+from stratoscope.models.open.loading import ModelSpec
+from stratoscope.models.open.tuned import load_tuned
+from stratoscope.models.read import vectors as layervectors
+from stratoscope.models.surgery.blocks import truncated_to, without
+from stratoscope.models.text.examples import predict, tokenise
+from stratoscope.studies.depth import parts as depthparts
+from stratoscope.studies.depth.study import DepthOptions, depth
+from stratoscope.studies.finetune.study import FinetuneOptions, finetune
 
 LAYERS = tiny.LAYERS + 1
 LEARN = FinetuneOptions(recipe="quick", lr=3e-3, epochs=10, batch=8, length=24)

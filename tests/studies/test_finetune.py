@@ -19,10 +19,10 @@ from toys import Told, choices, classification, regression, verdicts
 import tiny
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.runfolder import RunFolder
-from stratoscope.data.taskdata import TaskData
-from stratoscope.models.examples import Inputs
-from stratoscope.models.loading import ModelSpec
-from stratoscope.studies.finetune import CHECKPOINTS, Finetuned, FinetuneOptions, finetune
+from stratoscope.data.tasks.data import TaskData
+from stratoscope.models.open.loading import ModelSpec
+from stratoscope.models.text.examples import Inputs
+from stratoscope.studies.finetune.study import CHECKPOINTS, Finetuned, FinetuneOptions, finetune
 
 WEIGHTS = "model.safetensors"
 LEARN = FinetuneOptions(recipe="quick", lr=3e-3, epochs=10, batch=8)

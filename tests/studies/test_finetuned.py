@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stratoscope.models.loading import ModelSpec
+from stratoscope.models.open.loading import ModelSpec
 from stratoscope.studies import finetuned
 from stratoscope.studies.finetuned import StudyOptions, study_finetuned
 

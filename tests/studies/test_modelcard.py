@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from huggingface_hub import ModelCard
 
-from stratoscope.studies.modelcard import escaped, model_card, ranges, spelled
+from stratoscope.studies.cut.card import escaped, model_card, ranges, spelled
 
 
 def record(**changes: Any) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from toys import Told, classification
 
 import tiny
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.models.loading import ModelSpec
-from stratoscope.studies.finetune import Finetuned, FinetuneOptions
+from stratoscope.models.open.loading import ModelSpec
+from stratoscope.studies.finetune.study import Finetuned, FinetuneOptions
 from stratoscope.studies.prune import prune
 
 BRIEF = FinetuneOptions(recipe="quick", lr=1e-3, max_steps=6, batch=8, checkpoint_steps=2)

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.models.training import PRECISIONS, Schedule, Setup, grouped_order, planned_steps, train_, windows
-from stratoscope.studies.recipes import RECIPES, FinetuneOptions, recipe_named, resolve
+from stratoscope.models.train.trainer import PRECISIONS, Schedule, Setup, grouped_order, planned_steps, train_, windows
+from stratoscope.studies.finetune.recipes import RECIPES, FinetuneOptions, recipe_named, resolve
 
 
 def test_the_published_recipes_are_as_published() -> None:

@@ -8,10 +8,10 @@ import pytest
 import tiny
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.corpus import Corpus, Sentence
-from stratoscope.models.loading import ModelSpec
-from stratoscope.models.perplexity import load_causal, perplexity
-from stratoscope.models.surgery import exported
-from stratoscope.studies.textdepth import perplexity_by_depth
+from stratoscope.models.open.loading import ModelSpec
+from stratoscope.models.read.perplexity import load_causal, perplexity
+from stratoscope.models.surgery.blocks import exported
+from stratoscope.studies.perplexity import perplexity_by_depth
 
 TEXTS = Corpus("texts", tuple(Sentence(t) for t in tiny.SENTENCES), tuple(range(len(tiny.SENTENCES))))
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from stratoscope.data.taskdata import CHOICE, SINGLE, Example, TaskData
+from stratoscope.data.tasks.data import CHOICE, SINGLE, Example, TaskData
 
 GOOD, BAD = ("warm", "funny", "finest", "wonderful"), ("lazy", "wooden", "nowhere", "old")
 TOPICS = ("film", "dog", "story", "ending", "theatre")

@@ -42,8 +42,8 @@ def depth(
 ) -> None:
     """Judge a fine-tuned model cut at every layer, three ways, and with every span of blocks skipped."""
     from stratoscope.cli.show import Console, draw, tell
-    from stratoscope.studies.depth import DepthOptions
-    from stratoscope.studies.depth import depth as run
+    from stratoscope.studies.depth.study import DepthOptions
+    from stratoscope.studies.depth.study import depth as run
 
     options = DepthOptions(seed, length, batch_tokens, skip, overwrite)
     spec, before = loading.spec(tuned, revision), None if base is None else loading.spec(base)
@@ -72,8 +72,8 @@ def cut(
     """Take out the blocks a fine-tuned model can do without, into a standard checkpoint."""
     from stratoscope.cli.show import Console, say
     from stratoscope.report.studywords import cut_sentence
-    from stratoscope.studies.cut import CutOptions, parse_budget
-    from stratoscope.studies.cut import cut as run
+    from stratoscope.studies.cut.study import CutOptions, parse_budget
+    from stratoscope.studies.cut.study import cut as run
 
     options = CutOptions(seed, length, batch_tokens, head, confidence, blocks, keep)
     allowed = parse_budget(budget)
@@ -168,7 +168,7 @@ def perplexity(
     from stratoscope.cli.show import Console, say
     from stratoscope.data.readers import read_corpus
     from stratoscope.report.textplots import write_perplexity
-    from stratoscope.studies.textdepth import PERPLEXITY, perplexity_by_depth
+    from stratoscope.studies.perplexity import PERPLEXITY, perplexity_by_depth
 
     spec = loading.spec(model, revision)
     with Console() as console:

@@ -82,8 +82,8 @@ def compare(
     """Compare every layer of every model under every measure asked for."""
     from stratoscope.cli.show import Console, draw, tell
     from stratoscope.cli.values import parse_bytes, parse_layers, specs
-    from stratoscope.studies.compare import compare as run
-    from stratoscope.studies.options import Options
+    from stratoscope.studies.compare.options import Options
+    from stratoscope.studies.compare.study import compare as run
 
     options = Options(
         unit=unit,
@@ -172,7 +172,7 @@ def demo(
 ) -> None:
     """Fine-tune a real model on real text, see what changed, and cut the layers it does not need."""
     from stratoscope.cli.show import Console, draw, tell
-    from stratoscope.studies.demo import run_demo
+    from stratoscope.demo.run import run_demo
 
     with Console() as console:
         study = run_demo(out, hub=hub, quick=quick, progress=console, then=partial(draw, console))

@@ -13,9 +13,9 @@ import typer
 
 if TYPE_CHECKING:
     from stratoscope.core.progress import Progress
-    from stratoscope.data.taskdata import TaskData
-    from stratoscope.models.loading import ModelSpec
-    from stratoscope.studies.recipes import FinetuneOptions
+    from stratoscope.data.tasks.data import TaskData
+    from stratoscope.models.open.loading import ModelSpec
+    from stratoscope.studies.finetune.recipes import FinetuneOptions
 
 Base = Annotated[str, typer.Argument(help="Checkpoint folder or hub id of the model before tuning.", metavar="BASE")]
 Tuned = Annotated[str, typer.Argument(help="Checkpoint fine-tuned on the task.", metavar="TUNED")]
@@ -59,7 +59,7 @@ class TaskOptions:
     def read(self, progress: Progress) -> TaskData:
         """The task's rows; how they were read is told."""
         from stratoscope.core.errors import StratoscopeError
-        from stratoscope.data.tasks import read_task
+        from stratoscope.data.tasks.read import read_task
 
         if self.task is None and self.data is None:
             raise StratoscopeError("expected --task (see 'stratoscope tasks') or your own --data, got neither")
@@ -97,7 +97,7 @@ class Loading:
 
     def spec(self, source: str, revision: str | None = None) -> ModelSpec:
         """The model as the user named it."""
-        from stratoscope.models.loading import ModelSpec
+        from stratoscope.models.open.loading import ModelSpec
 
         return ModelSpec(source, revision=revision, **asdict(self))
 
@@ -119,7 +119,7 @@ class Training:
 
     def options(self, freeze: str | None = None) -> FinetuneOptions:
         """What the study takes."""
-        from stratoscope.studies.recipes import FinetuneOptions
+        from stratoscope.studies.finetune.recipes import FinetuneOptions
 
         return FinetuneOptions(freeze=freeze, **asdict(self))
 

@@ -24,7 +24,7 @@ def finetune(
 ) -> None:
     """Fine-tune a model on a task, once per seed, into standard checkpoints."""
     from stratoscope.cli.show import Console
-    from stratoscope.studies.finetune import finetune as run
+    from stratoscope.studies.finetune.study import finetune as run
 
     spec = loading.spec(base, revision)
     with Console() as console:
@@ -55,7 +55,7 @@ def prune(
 def tasks() -> None:
     """List the tasks, with one line, the metric and the reference each."""
     from stratoscope.cli.show import table
-    from stratoscope.data.tasks import TASKS
+    from stratoscope.data.tasks.read import TASKS
 
     table(("task", "metric", "what it is", "reference"), [(t.name, t.metric, t.summary, t.reference) for t in TASKS])
 

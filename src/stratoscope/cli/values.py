@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.models.loading import ModelSpec
+from stratoscope.models.open.loading import ModelSpec
 
 UNITS = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 

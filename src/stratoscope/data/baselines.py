@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stratoscope.data.metrics import metric_named
-from stratoscope.data.taskdata import CHOICE, TaskData
+from stratoscope.data.tasks.data import CHOICE, TaskData
 
 Floats = npt.NDArray[np.float64]
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.data.conll import read_columns, read_conllu
 from stratoscope.data.corpus import Corpus, Sentence
-from stratoscope.data.hub import DEFAULT_SPLIT, hub_table
-from stratoscope.data.tablefiles import csv_table, jsonl_table, parquet_table, tsv_table
-from stratoscope.data.tables import Table, to_corpus
-from stratoscope.data.textfile import numbered_lines
+from stratoscope.data.formats.conll import read_columns, read_conllu
+from stratoscope.data.formats.hub import DEFAULT_SPLIT, hub_table
+from stratoscope.data.formats.tablefiles import csv_table, jsonl_table, parquet_table, tsv_table
+from stratoscope.data.formats.tables import Table, to_corpus
+from stratoscope.data.formats.textfile import numbered_lines
 
 TABLES: dict[str, Callable[[Path], Table]] = {
     ".jsonl": jsonl_table,

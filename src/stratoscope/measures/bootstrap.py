@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.measures import weighted
-from stratoscope.measures.heldout import Subset
+from stratoscope.measures.kernels import weighted
+from stratoscope.measures.linear.heldout import Subset
 from stratoscope.measures.measure import Item
 from stratoscope.measures.score import Setting, run_parts, score_layers
 from stratoscope.measures.table import Request, parse

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
-from stratoscope.measures.alignment import CKASIM, CKASIM_DEBIASED, PROCRUSTES
-from stratoscope.measures.canonical import CCA, PWSIM, SVSIM
-from stratoscope.measures.heldout import MIXEDSIM_HELDOUT
-from stratoscope.measures.kernel import CKASIM_MINIBATCH, CKASIM_RBF, MEDIAN_ROWS
+from stratoscope.measures.kernels.kernel import CKASIM_MINIBATCH, CKASIM_RBF, MEDIAN_ROWS
+from stratoscope.measures.kernels.rsa import ROWS, RSA
+from stratoscope.measures.linear.alignment import CKASIM, CKASIM_DEBIASED, PROCRUSTES
+from stratoscope.measures.linear.canonical import CCA, PWSIM, SVSIM
+from stratoscope.measures.linear.heldout import MIXEDSIM_HELDOUT
+from stratoscope.measures.linear.neuronsim import NEURONSIM
+from stratoscope.measures.linear.regression import LINREG, MIXEDSIM
 from stratoscope.measures.measure import Measure
-from stratoscope.measures.neuronsim import NEURONSIM
-from stratoscope.measures.regression import LINREG, MIXEDSIM
-from stratoscope.measures.rsa import ROWS, RSA
 
 MEASURES: tuple[Measure, ...] = (
     NEURONSIM,

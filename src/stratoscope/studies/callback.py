@@ -22,12 +22,12 @@ from stratoscope.core.runfolder import atomic, digest, disk_errors, write_text
 from stratoscope.data.corpus import Corpus, Sentence
 from stratoscope.measures.score import score_layers
 from stratoscope.measures.table import parse
-from stratoscope.models.encoding import Encoder, window_of
-from stratoscope.models.extraction import extract
 from stratoscope.models.families import base, depth, family_of, width
-from stratoscope.models.guard import quiet
-from stratoscope.models.loading import LoadedModel, ModelSpec, load
-from stratoscope.models.rows import Rows, check_unit, plan_rows
+from stratoscope.models.open.guard import quiet
+from stratoscope.models.open.loading import LoadedModel, ModelSpec, load
+from stratoscope.models.read.hidden import extract
+from stratoscope.models.text.encoder import Encoder, window_of
+from stratoscope.models.text.rows import Rows, check_unit, plan_rows
 from stratoscope.statistics.rows import MemoryRows
 
 DRIFT = "drift.jsonl"

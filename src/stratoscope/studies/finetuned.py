@@ -11,12 +11,12 @@ from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.runfolder import RunFolder
 from stratoscope.core.study import LOCALIZATION, STUDY, Study
-from stratoscope.data.taskdata import TaskData
-from stratoscope.models.checkpoints import locate
-from stratoscope.models.loading import ModelSpec
-from stratoscope.studies.compare import Options, compare
-from stratoscope.studies.depth import DepthOptions, depth
-from stratoscope.studies.plan import named
+from stratoscope.data.tasks.data import TaskData
+from stratoscope.models.open.checkpoints import locate
+from stratoscope.models.open.loading import ModelSpec
+from stratoscope.studies.compare.plan import named
+from stratoscope.studies.compare.study import Options, compare
+from stratoscope.studies.depth.study import DepthOptions, depth
 
 MEASURES = ("ckasim", "ckasim-debiased")
 """Biased and debiased CKA, side by side: on few rows they differ."""

@@ -13,14 +13,14 @@ from stratoscope.core import kinds
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.runfolder import LOCK, RunFolder, canonical_json, digest, disk_errors, write_text
-from stratoscope.data.taskdata import TaskData
-from stratoscope.models.checkpoints import Checkpoint, fingerprint
-from stratoscope.models.guard import quiet
-from stratoscope.models.loading import ModelSpec, load, survey
-from stratoscope.models.surgery import exported, parse_drop
-from stratoscope.models.taskmodel import load_for_task
-from stratoscope.studies.finetune import RECORD, Finetuned, FinetuneOptions, finetune
-from stratoscope.studies.recipes import resolve
+from stratoscope.data.tasks.data import TaskData
+from stratoscope.models.open.checkpoints import Checkpoint, fingerprint
+from stratoscope.models.open.guard import quiet
+from stratoscope.models.open.loading import ModelSpec, load, survey
+from stratoscope.models.open.task import load_for_task
+from stratoscope.models.surgery.blocks import exported, parse_drop
+from stratoscope.studies.finetune.recipes import resolve
+from stratoscope.studies.finetune.study import RECORD, Finetuned, FinetuneOptions, finetune
 
 BASE, PRUNED = "base", kinds.PRUNED.file
 

@@ -1,0 +1,1 @@
+"""Tasks: their table, their files and their rows."""

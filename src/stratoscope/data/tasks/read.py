@@ -1,0 +1,270 @@
+"""Tasks as data: one row each, readable from the hub, from the authors' own files, or from files of the user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from stratoscope.core.errors import StratoscopeError, unknown_name
+from stratoscope.data.formats.hub import hub_table
+from stratoscope.data.readers import TABLES, read_corpus
+from stratoscope.data.tasks.build import ACCURACY, CORRELATION, build
+from stratoscope.data.tasks.data import CHOICE, FORMATS, PAIR, SINGLE, SPLITS, Example, TaskData
+from stratoscope.data.tasks.files import TaskRows, corpus_rows, file_table, folder_files, no_table, table_rows
+from stratoscope.data.tasks.spec import Columns, Folder, Task
+
+__all__ = ["FORMATS", "SPLITS", "TASKS", "Example", "Task", "TaskData", "read_task", "task_named"]
+
+ENTAILMENT = ("entailment", "not_entailment")
+FOUR = ("0", "1", "2", "3")
+NAMING = ("--text", "--pair", "--label", "--columns")
+"""Options that name the columns of the user's own rows."""
+
+
+def _glue(
+    name: str,
+    summary: str,
+    columns: Columns,
+    labels: tuple[str, ...] | None,
+    *,
+    folder: Folder,
+    metric: str = ACCURACY,
+    reference: str,
+    splits: tuple[str, str] = SPLITS,
+) -> Task:
+    """A row of the GLUE benchmark (Wang et al. 2018), whose test labels are secret."""
+    form = SINGLE if columns.pair is None else PAIR
+    return Task(name, summary, "nyu-mll/glue", name, columns, labels, form, metric, folder, reference, splits)
+
+
+TASKS: tuple[Task, ...] = (
+    _glue(
+        "cola",
+        "is the sentence acceptable English?",
+        Columns(("sentence",)),
+        ("unacceptable", "acceptable"),
+        metric="matthews",
+        folder=Folder("CoLA", header="source label _ sentence"),
+        reference="Warstadt et al. 2019",
+    ),
+    _glue(
+        "mnli",
+        "does the premise entail, contradict or say nothing of the hypothesis? (matched genres)",
+        Columns(("premise",), pair="hypothesis"),
+        ("entailment", "neutral", "contradiction"),
+        folder=Folder(
+            "MNLI",
+            ("train.tsv",),
+            ("dev_matched.tsv",),
+            Columns(("sentence1",), pair="sentence2", label="gold_label"),
+        ),
+        reference="Williams et al. 2018",
+        splits=("train", "validation_matched"),
+    ),
+    _glue(
+        "mrpc",
+        "do two news sentences say the same?",
+        Columns(("sentence1",), pair="sentence2"),
+        ("not_equivalent", "equivalent"),
+        metric="f1",
+        folder=Folder("MRPC", columns=Columns(("#1 String",), pair="#2 String", label="Quality")),
+        reference="Dolan and Brockett 2005",
+    ),
+    _glue(
+        "qnli",
+        "does the sentence answer the question?",
+        Columns(("question",), pair="sentence"),
+        ENTAILMENT,
+        folder=Folder("QNLI"),
+        reference="Rajpurkar et al. 2016, Wang et al. 2018",
+    ),
+    _glue(
+        "qqp",
+        "do two questions ask the same?",
+        Columns(("question1",), pair="question2"),
+        ("not_duplicate", "duplicate"),
+        metric="f1",
+        folder=Folder("QQP", columns=Columns(("question1",), pair="question2", label="is_duplicate")),
+        reference="Iyer et al. 2017",
+    ),
+    _glue(
+        "rte",
+        "does the first text entail the second?",
+        Columns(("sentence1",), pair="sentence2"),
+        ENTAILMENT,
+        folder=Folder("RTE"),
+        reference="Dagan et al. 2005, Bentivogli et al. 2009",
+    ),
+    _glue(
+        "sst2",
+        "is the movie review positive?",
+        Columns(("sentence",)),
+        ("negative", "positive"),
+        folder=Folder("SST-2"),
+        reference="Socher et al. 2013",
+    ),
+    _glue(
+        "stsb",
+        "how similar in meaning are two sentences, from 0 to 5?",
+        Columns(("sentence1",), pair="sentence2"),
+        None,
+        metric=CORRELATION,
+        folder=Folder("STS-B", columns=Columns(("sentence1",), pair="sentence2", label="score")),
+        reference="Cer et al. 2017",
+    ),
+    Task(
+        "boolq",
+        "is the answer to the question yes, given the passage?",
+        "google/boolq",
+        None,
+        Columns(("question",), pair="passage", label="answer"),
+        ("false", "true"),
+        PAIR,
+        ACCURACY,
+        Folder("BoolQ", ("train.jsonl",), ("dev.jsonl", "val.jsonl")),
+        "Clark et al. 2019",
+    ),
+    Task(
+        "yelp",
+        "is the restaurant review positive? (Yelp Polarity)",
+        "fancyzhx/yelp_polarity",
+        "plain_text",
+        Columns(("text",)),
+        ("negative", "positive"),
+        SINGLE,
+        ACCURACY,
+        Folder("yelp_review_polarity_csv", ("train.csv",), ("test.csv",), header="label text"),
+        "Zhang et al. 2015",
+        splits=("train", "test"),
+        codes=("1", "2"),
+        note="judged on the published test split, whose labels are public: there is no validation split",
+    ),
+    Task(
+        "hellaswag",
+        "which of four endings continues the text?",
+        "Rowan/hellaswag",
+        None,
+        Columns(("ctx",), choices=("endings",)),
+        FOUR,
+        CHOICE,
+        ACCURACY,
+        Folder(
+            "HellaSwag",
+            ("hellaswag_train.jsonl", "train.jsonl", "train*.txt"),
+            ("hellaswag_val.jsonl", "val.jsonl", "hellaswag_val*.txt", "val*.txt"),
+        ),
+        "Zellers et al. 2019",
+    ),
+    Task(
+        "cosmosqa",
+        "which of four answers fits the question, given the story?",
+        "allenai/cosmos_qa",
+        None,
+        Columns(("context", "question"), choices=("answer0", "answer1", "answer2", "answer3")),
+        FOUR,
+        CHOICE,
+        ACCURACY,
+        Folder("CosmosQA", ("train.csv",), ("valid.csv",)),
+        "Huang et al. 2019",
+        revision="refs/convert/parquet",  # its main branch is a loading script, which datasets 4 no longer runs
+    ),
+)
+"""Every published task; a user's own needs no row."""
+
+
+def task_named(name: str) -> Task:
+    """The row of `TASKS` with this name."""
+    for task in TASKS:
+        if task.name == name:
+            return task
+    raise unknown_name("task", name, (t.name for t in TASKS))
+
+
+def read_task(
+    name: str,
+    *,
+    folder: str | None = None,
+    data: str | None = None,
+    validation: str | None = None,
+    text: str | None = None,
+    pair: str | None = None,
+    label: str | None = None,
+    columns: str | None = None,
+    seed: int = 0,
+    revision: str | None = None,
+) -> TaskData:
+    """Read a task from a folder of its published files, from the user's own files, or else from the hub.
+
+    With `data` (and `validation`, else a seeded 80/20 split) a name of `TASKS` sets format, labels and metric, any
+    other name is the user's own task, whose labels are inferred; `text`, `pair` and `label` name their columns, and
+    `columns` all those of a CSV or TSV without a header.
+    """
+    where, naming = f"task {name}", {"text": text, "pair": pair, "label": label, "columns": columns}
+    if data is None:
+        _refuse(where, "your own data", {"validation": validation, **naming})
+        task = task_named(name)
+        if folder is not None:
+            _refuse(where, "the hub, not to a folder", {"revision": revision})
+        with _columns_fixed():
+            given = _from_hub(task, revision) if folder is None else _from_folder(task, Path(folder).expanduser())
+            return build(name, task, given, seed=seed, note=task.note)
+    _refuse(where, "the published task, not to your own data", {"folder": folder, "revision": revision})
+    known = next((t for t in TASKS if t.name == name), None)
+    files = [data] if validation is None else [data, validation]
+    rows = [_own_rows(f, known, naming) for f in files]
+    notes = dict.fromkeys(_columns_read(r) for r in rows if r.columns)
+    if validation is not None and Path(validation).expanduser().samefile(Path(data).expanduser()):
+        notes["judged on its own training rows: the scores say nothing of other text"] = None
+    return build(name, known, rows, seed=seed, note="; ".join(notes))
+
+
+@contextmanager
+def _columns_fixed() -> Iterator[None]:
+    """Where the task says which columns hold what, no error advises to name others."""
+    try:
+        yield
+    except StratoscopeError as e:
+        raise e.where(lambda option: option not in NAMING) from e
+
+
+def _from_hub(task: Task, revision: str | None) -> list[TaskRows]:
+    source = task.hub if task.config is None else f"{task.hub}:{task.config}"
+    try:
+        tables = [
+            hub_table(source, split=split, revision=revision or task.revision, asked_by=f"task {task.name}:")
+            for split in task.splits
+        ]
+    except StratoscopeError as e:
+        raise StratoscopeError(e.fact, *e.ways, f"give --task-folder with the files of {task.folder.name}") from e
+    return [table_rows(table, task.columns) for table in tables]
+
+
+def _from_folder(task: Task, folder: Path) -> list[TaskRows]:
+    files = folder_files(folder, task.folder)
+    return [table_rows(file_table(path, task.folder.header), task.folder.columns or task.columns) for path in files]
+
+
+def _own_rows(source: str, task: Task | None, naming: dict[str, str | None]) -> TaskRows:
+    path = Path(source).expanduser()
+    if not path.is_file():
+        raise StratoscopeError(f"{source}: expected a file with the task's rows, but it does not exist; check the path")
+    if task is not None and task.format == CHOICE:
+        _refuse(f"task {task.name}", "single and pair tasks", naming)
+        with _columns_fixed():
+            return table_rows(file_table(path), task.columns)
+    if path.suffix.lower() not in TABLES:
+        raise no_table(path)
+    return corpus_rows(source, [read_corpus(str(path), **naming)])
+
+
+def _columns_read(rows: TaskRows) -> str:
+    """Which columns of the user's own file hold what, inferred or not."""
+    return "read from columns: " + ", ".join(f"{role} '{column}'" for role, column in rows.columns.items())
+
+
+def _refuse(where: str, what: str, options: dict[str, str | None]) -> None:
+    """An option that cannot apply is an error, not silently unused."""
+    for option, value in options.items():
+        if value is not None:
+            raise StratoscopeError(f"{where}: {option} '{value}' applies only to {what}; leave it out")

@@ -1,0 +1,1 @@
+"""The demo: what it fetches and what it runs."""

@@ -1,0 +1,1 @@
+"""Heads: how a model's own reads a layer, and how one is fitted."""

@@ -1,0 +1,272 @@
+"""Tune a model's own head on the vectors of another layer, to convergence, on standardised features.
+
+The first linear map of the head reads z = (x - mean) / spread, with the statistics of the training rows. As both maps
+are linear this is a head of the same architecture on x itself, and `FittedHead.parameters` is that head.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from stratoscope.core.errors import StratoscopeError
+from stratoscope.models.heads.fitting import Fitting, Goal, Scale, State, Steps, few_threads, scale_of
+from stratoscope.models.heads.reading import head_parameters, reading
+from stratoscope.models.read.hidden import evaluating
+from stratoscope.models.text.examples import Floats
+
+PENALTY = 0.6
+"""L2 penalty on the weights of a head with a pooler, times the root of the number of rows (as noise in gradients)."""
+LINEAR_PENALTY = 1.0
+"""The same on a linear map: scikit-learn's default (C = 1)."""
+HELD_OUT = 0.1
+"""Share of the training rows that judge between two heads; the better one is then fitted to all rows."""
+TRIAL, STEPS, LINEAR_STEPS = Steps(60, 1e-3), Steps(600, 1e-3), Steps(1000, 1e-5)
+"""For the pooler while it is judged, for the one that is kept, and for a linear map."""
+MOST = 64
+"""Heads remembered: a study and a cut of one model ask for the same ones."""
+SMALL = 1e-3
+"""Scale at which a pooler's activation passes a linear map through."""
+
+
+_REMEMBERED: dict[str, FittedHead] = {}
+
+
+@dataclass(frozen=True)
+class FittedHead:
+    """A head of the model's own architecture, tuned on one layer."""
+
+    scale: Scale
+    standardised: Mapping[str, Tensor]
+    """Parameters by their names in the model, for standardised vectors."""
+    offset: Tensor | None
+    """Where the first map has no bias: (outputs,) what it adds along the mean vector instead."""
+    first: str
+    """Name of the first map."""
+    linear: bool
+    """The pooler passes a linear map through: tuning the model's own did not do better on the rows held out."""
+    converged: bool
+
+    @property
+    def parameters(self) -> dict[str, Tensor]:
+        """By the names they have in the model; with these in place it reads the layer's vectors as they are."""
+        found = _assembled(self.standardised, self.offset, self.scale, self.first)
+        weight = found[f"{self.first}.weight"].double() / self.scale.spread
+        bias = found.get(f"{self.first}.bias")
+        if bias is not None:
+            found[f"{self.first}.bias"] = (bias.double() - weight @ self.scale.mean).float()
+        return {**found, f"{self.first}.weight": weight.float()}
+
+    def scores(self, module: Any, vectors: Tensor, *, choices: int = 1) -> Floats:
+        """Scores (examples, k) for the layer's vectors (texts, width)."""
+        with _head_of(module) as head, torch.no_grad():
+            given = _assembled(self.standardised, self.offset, self.scale, self.first)
+            out: Floats = head(given, _features(vectors, self.scale, self.offset)).double().cpu().numpy()
+        return out.reshape(-1, choices) if choices > 1 else out
+
+
+def fit_head(module: Any, vectors: Tensor, goal: Goal, *, start: Scale, seed: int = 0) -> FittedHead:
+    """Tune the head of `module` on `vectors` (texts, width); the model stays as it is, and the answer is remembered.
+
+    `start` is the scale of the vectors the head was made for: it begins by reading this layer as if it were that one.
+    A head with a pooler is also made from the best linear map, which no pooler needs to lose to: that one is kept
+    unless the other errs less on held-out training rows by more than a standard error.
+    Objective: mean loss + penalty / (2 rows) * the squared weights in standardised units (biases are free).
+    """
+    key = _key(module, vectors, goal, start, seed)
+    if key not in _REMEMBERED:
+        while len(_REMEMBERED) >= MOST:
+            del _REMEMBERED[next(iter(_REMEMBERED))]
+        _REMEMBERED[key] = _fit(module, vectors, goal, start, seed)
+    return _REMEMBERED[key]
+
+
+def _key(module: Any, vectors: Tensor, goal: Goal, start: Scale, seed: int) -> str:
+    """Digest of all that a fit depends on."""
+    held = hashlib.sha256(f"{type(module).__name__} {goal.choices} {goal.regression} {seed}".encode())
+    for t in (vectors, torch.from_numpy(goal.targets), start.mean, start.spread):
+        held.update(t.contiguous().numpy().tobytes())
+    for name, p in head_parameters(module):
+        held.update(name.encode() + p.detach().to("cpu", torch.float32).contiguous().numpy().tobytes())
+    return held.hexdigest()
+
+
+def _fit(module: Any, vectors: Tensor, goal: Goal, start: Scale, seed: int) -> FittedHead:
+    scale, first = scale_of(vectors), first_map(module)
+    if scale.constant:
+        raise StratoscopeError("no head can be tuned on a layer that gives the same vector for every text")
+    begin = _beginning(module, first, start)
+    x = _features(vectors, scale, begin.offset)
+    n = len(goal.targets)
+    order = torch.from_numpy(np.random.default_rng(seed).permutation(n))
+    with _head_of(module) as head, few_threads(len(x) * x.shape[1] ** 2):
+
+        def call(state: State, rows: Tensor) -> Tensor:
+            return head(_assembled(state.parameters, state.offset, scale, first), rows)
+
+        fitting = Fitting(call, goal, x)
+        if sum(p.dim() > 1 for p in begin.parameters.values()) == 1:
+            found, converged = fitting.run(begin, order, _linear_penalty(begin), LINEAR_STEPS)
+            return FittedHead(scale, found.parameters, found.offset, first, linear=True, converged=converged)
+        held, rest = order[: max(2, round(HELD_OUT * n))], order[max(2, round(HELD_OUT * n)) :]
+        own, _ = fitting.run(begin, rest, PENALTY * len(rest) ** 0.5, TRIAL)
+        z = x if begin.offset is None else _across(scale(vectors), scale)
+        plain = Fitting(_linear_call, goal, z)
+        zero = _zero_map(begin, first)
+        line, _ = plain.run(zero, rest, _linear_penalty(zero), LINEAR_STEPS)
+        gain = plain.errors(line, held) - fitting.errors(own, held)
+        if gain.mean() <= gain.std() / len(held) ** 0.5:
+            line, converged = plain.run(line, order, _linear_penalty(zero), LINEAR_STEPS)
+            passing = _passing(partial(call, rows=x), begin, first, line, z)
+            if passing is not None:
+                return FittedHead(scale, passing.parameters, passing.offset, first, linear=True, converged=converged)
+        found, converged = fitting.run(own, order, PENALTY * n**0.5, STEPS)
+    return FittedHead(scale, found.parameters, found.offset, first, linear=False, converged=converged)
+
+
+def first_map(module: Any) -> str:
+    """Name of the linear map a head sends its vector through first."""
+    names = {name.rpartition(".")[0] for name, _ in head_parameters(module)}
+    called: list[str] = []
+    hooks = [
+        m.register_forward_pre_hook(lambda m, given, name=name: called.append(name))
+        for name, m in module.named_modules()
+        if name in names
+    ]
+    parameter = next(module.parameters())
+    try:
+        with evaluating(module), torch.no_grad(), reading(module) as head:
+            head(torch.zeros(1, module.config.get_text_config().hidden_size).to(parameter))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not called or not isinstance(module.get_submodule(called[0]), nn.Linear):
+        raise StratoscopeError(
+            f"the head of {type(module).__name__} does not begin with a linear map, so it cannot be tuned on"
+            " standardised features"
+        )
+    return called[0]
+
+
+def _linear_call(state: State, x: Tensor) -> Tensor:
+    return x @ state.parameters["weight"].T + state.parameters["bias"]
+
+
+def _zero_map(begin: State, first: str) -> State:
+    """A linear map from the vector to the outputs of the head, to begin with."""
+    last = _last_weight(begin, first)
+    width = begin.parameters[f"{first}.weight"].shape[1]
+    return State(
+        {"weight": torch.zeros(len(begin.parameters[last]), width), "bias": torch.zeros(len(begin.parameters[last]))}
+    )
+
+
+def _linear_penalty(state: State) -> float:
+    """Two classes have two opposite rows here and one in scikit-learn, whose square is twice that of both."""
+    rows = len(next(p for p in state.parameters.values() if p.dim() > 1))
+    return LINEAR_PENALTY * (2.0 if rows == 2 else 1.0)
+
+
+def _last_weight(begin: State, first: str) -> str:
+    return [name for name, p in begin.parameters.items() if p.dim() > 1 and name != f"{first}.weight"][-1]
+
+
+def _passing(call: Callable[[State], Tensor], begin: State, first: str, line: State, z: Tensor) -> State | None:
+    """The head as this linear map: each output has two opposite units, whose difference is odd whatever the activation.
+
+    None if the head cannot be one, for want of room or of a last bias, or as the map does not come out of it.
+    """
+    last, rows = _last_weight(begin, first), line.parameters["weight"]
+    bias, k = last.replace("weight", "bias"), len(rows)
+    if 2 * k >= begin.parameters[last].shape[1] - 2 or bias not in begin.parameters:
+        return None
+    # Norms are left without weights; the idle units, told apart, give one after the pooler a spread that stays.
+    found = {
+        name: torch.full_like(p, float(p.dim() == 1 and "bias" not in name)) for name, p in begin.parameters.items()
+    }
+    idle = torch.arange(len(found[f"{first}.weight"])) % 2.0
+    idle[: 2 * k] = 0
+    found[f"{first}.weight"][: 2 * k] = SMALL * torch.cat([rows, -rows])
+    if f"{first}.bias" in found:
+        found[f"{first}.bias"] += idle
+    found[last][:, : 2 * k] = torch.cat([torch.eye(k), -torch.eye(k)], dim=1)
+    state = State(found, None if begin.offset is None else idle)
+    with torch.no_grad():
+        wanted, got = z @ rows.T, call(state)
+        factor = (got * wanted).sum() / got.square().sum().clamp_min(1e-30)
+        faithful = (factor * got - wanted).abs().max() <= 1e-2 * wanted.abs().max()
+    found[last] *= factor
+    found[bias] += line.parameters["bias"]
+    return state if bool(faithful) else None
+
+
+def _beginning(module: Any, first: str, start: Scale) -> State:
+    """The model's own head for vectors standardised as `start` would have it, with an offset where it has no bias."""
+    found = {name: p.detach().to("cpu", torch.float32) for name, p in head_parameters(module)}
+    weight = found[f"{first}.weight"].double()
+    shift = (weight @ start.mean).float()
+    found[f"{first}.weight"] = (weight * start.spread).float()
+    if f"{first}.bias" not in found:
+        return State(found, shift)
+    found[f"{first}.bias"] = found[f"{first}.bias"] + shift
+    return State(found)
+
+
+def _features(vectors: Tensor, scale: Scale, offset: Tensor | None) -> Tensor:
+    """Standardised rows; for a first map without bias they keep their mean, which then stands in for the bias."""
+    z = scale(vectors)
+    return z if offset is None else z + (scale.mean / scale.spread).float()
+
+
+def _across(z: Tensor, scale: Scale) -> Tensor:
+    """Standardised rows without their part along the mean, which a first map without bias needs for its offset."""
+    m = nn.functional.normalize(scale.mean / scale.spread, dim=0).float()
+    return z - torch.outer(z @ m, m)
+
+
+def _assembled(parameters: Mapping[str, Tensor], offset: Tensor | None, scale: Scale, first: str) -> dict[str, Tensor]:
+    """Parameters as the module takes them.
+
+    Without a bias the map is v (I - m m^T / |m|^2) + offset m^T / |m|^2, with m the mean in units of the spread: it
+    adds `offset` at the mean, and v acts on what is left.
+    """
+    if offset is None:
+        return dict(parameters)
+    m = (scale.mean / scale.spread).float()
+    size = m.square().sum().clamp_min(1e-12)
+    v = parameters[f"{first}.weight"]
+    return {**parameters, f"{first}.weight": v + torch.outer((offset - v @ m) / size, m)}
+
+
+@contextmanager
+def _head_of(module: Any) -> Iterator[Callable[[Mapping[str, Tensor], Tensor], Tensor]]:
+    """The head as a function of its parameters and the vectors, without dropout."""
+
+    class Reader(nn.Module):
+        def __init__(self, read: Callable[[Tensor], Tensor]) -> None:
+            super().__init__()
+            self.model = module
+            self.read = read
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.read(x)
+
+    with evaluating(module), reading(module) as head:
+        reader = Reader(head)
+        device = next(module.parameters()).device
+
+        def call(parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
+            given = {f"model.{name}": p.to(device) for name, p in parameters.items()}
+            out: Tensor = functional_call(reader, given, (x.to(device),), tie_weights=False).to("cpu")
+            return out
+
+        yield call

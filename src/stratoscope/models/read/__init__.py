@@ -1,0 +1,1 @@
+"""Run a model over text and read what is asked for."""

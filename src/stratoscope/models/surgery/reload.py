@@ -1,0 +1,94 @@
+"""Load a written checkpoint as a stranger would, with plain transformers, and hold it against the model it was."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from stratoscope.core.errors import StratoscopeError
+from stratoscope.data.tasks.data import Example, TaskData
+from stratoscope.models.open.guard import guarded
+from stratoscope.models.open.task import auto_class
+from stratoscope.models.read.hidden import evaluating
+
+TOLERANCE = 1e-5
+"""Largest difference of the logits in float64, against the largest of them where that is above 1.
+
+In float32 the same weights give logits up to 1e-4 apart: rounding depends on where they lie in memory, and a head tuned
+on standardised vectors enlarges it.
+"""
+
+
+def reload(folder: Path, task: TaskData, *, trust_remote_code: bool = False) -> tuple[Any, Any]:
+    """Model and tokenizer of a checkpoint, as the Auto classes give them; weights that were not stored are an error."""
+    with guarded(str(folder), "written checkpoint", local=True):
+        from transformers import AutoTokenizer
+
+        model, info = auto_class(task).from_pretrained(
+            folder, output_loading_info=True, trust_remote_code=trust_remote_code, dtype=torch.float32
+        )
+        tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
+    if astray := sorted(
+        str(key) for kind in ("missing_keys", "unexpected_keys", "mismatched_keys") for key in info[kind]
+    ):
+        raise StratoscopeError(
+            f"the written checkpoint does not reload as it was: {len(astray)} weights are astray (first: {astray[0]})"
+        )
+    return model.eval(), tokenizer
+
+
+def check_reload(
+    folder: Path,
+    module: Any,
+    task: TaskData,
+    examples: Sequence[Example],
+    *,
+    length: int,
+    trust_remote_code: bool = False,
+) -> float:
+    """Largest difference of the logits of `module` and of the checkpoint reloaded, for these examples as they stand.
+
+    Texts go through the reloaded tokenizer, one example at a time, so that no padding enters.
+    """
+    model, tokenizer = reload(folder, task, trust_remote_code=trust_remote_code)
+    _check_weights(module, model)
+    module, model = copy.deepcopy(module).cpu().double(), model.double()
+    worst, largest = 0.0, 1.0
+    with evaluating(module), torch.inference_mode():
+        for example in examples:
+            given = _given(tokenizer, example, length, model.device)
+            before, after = module(**given).logits, model(**given).logits
+            worst = max(worst, float((before - after).abs().max()))
+            largest = max(largest, float(before.abs().max()))
+    if not worst <= TOLERANCE * largest:
+        raise StratoscopeError(
+            f"the written checkpoint does not reload as it was: logits are {worst:.3g} apart on {len(examples)} rows,"
+            f" expected at most {TOLERANCE * largest:.3g}"
+        )
+    return worst
+
+
+def _check_weights(module: Any, model: Any) -> None:
+    want, got = ({k: v.cpu() for k, v in m.state_dict().items()} for m in (module, model))
+    apart = [k for k in want if k not in got or not torch.equal(want[k], got[k])] + [k for k in got if k not in want]
+    if apart:
+        raise StratoscopeError(
+            f"the written checkpoint does not reload as it was: {len(apart)} weights differ (first: {apart[0]})"
+        )
+
+
+def _given(tokenizer: Any, example: Example, length: int, device: torch.device) -> dict[str, Any]:
+    first, second = [text for text, _ in example.texts], [pair for _, pair in example.texts]
+    encoded = tokenizer(
+        first,
+        None if second[0] is None else second,
+        padding=len(first) > 1,
+        truncation="longest_first",
+        max_length=length,
+        return_tensors="pt",
+    )
+    return {k: (v[None] if len(first) > 1 else v).to(device) for k, v in encoded.items()}

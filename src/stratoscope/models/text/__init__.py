@@ -1,0 +1,1 @@
+"""Text as a model takes it: tokens, rows and examples."""

@@ -1,0 +1,1 @@
+"""Compare layers of models."""

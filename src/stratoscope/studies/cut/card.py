@@ -1,0 +1,103 @@
+"""The model card of a cut checkpoint: README.md with the front matter the hub reads, made from the record alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stratoscope.data.tasks.data import CHOICE
+
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
+
+
+def model_card(record: Mapping[str, Any]) -> str:
+    """The card of a `cut.json`; names from outside are escaped, so that none can write markup or front matter."""
+    head, size, speed = record["head"], record["parameters"], record["latency"]
+    name, task, metric = escaped(record["model"]["name"]), escaped(record["task"]["name"]), record["metric"]
+    blocks, kept = record["model"]["blocks"], record["kept"]
+    before, after, change = record["before"], record["after"], record["difference"]
+    how = "tuned further on the layer it now reads (before, it was judged as it is)" if head["tuned"] else "as it was"
+    lines = [
+        *_front_matter(record),
+        f"# {name}, cut to {len(kept)} of {blocks} blocks",
+        "",
+        f"`stratoscope cut` took {spelled(record['dropped'])} out of the fine-tuned model {name}; the other"
+        f" blocks ({ranges(kept)}) are unchanged and the head is {how}.",
+        "",
+        "| | before | after |",
+        "|---|---|---|",
+        f"| blocks | {blocks} | {len(kept)} |",
+        f"| parameters | {size['before']:,} | {size['after']:,} ({size['after'] / size['before']:.0%}) |",
+        f"| {escaped(metric)} on {task} | {_point(before)} | {_point(after)} |",
+        f"| time per batch | 1 | {speed['ratio']:.2f} ({speed['low']:.2f} to {speed['high']:.2f}) |",
+        "",
+        f"{escaped(metric).capitalize()} changed by {change['value']:+.4f}; with {record['confidence']:.0%} confidence"
+        f" by no less than {change['low']:+.4f} (budget: {record['budget']:g}). It was measured on"
+        f" {record['rows']['confirm']} validation rows that took no part in choosing the cut; the choice was made on"
+        f" {record['rows']['choose']} others, and {_count(record['tested'], 'cut')} tested in a fixed sequence, mildest"
+        " first, until one failed or none was left. Intervals in the table are 95 % bootstrap intervals.",
+        "",
+        f"Simple baselines on the same rows: majority {record['baselines']['majority']:.3f}, bag of words"
+        f" {record['baselines']['bag_of_words']:.3f}. Times are the median of {speed['rounds']} interleaved rounds of"
+        f" both models on {escaped(speed['device'])} (threads: {speed['threads']}).",
+        "",
+        "## How to load",
+        "",
+        "```python",
+        f"from transformers import {record['class']}, AutoTokenizer",
+        "",
+        'folder = "."  # where this file is',
+        f"model = {record['class']}.from_pretrained(folder)",
+        "tokenizer = AutoTokenizer.from_pretrained(folder)",
+        "```",
+        "",
+        f"Texts were read up to {record['length']} tokens. The checkpoint was reloaded this way when it was written:"
+        f" its logits were at most {record['reload']['apart']:.1g} from those of the model that was judged.",
+        "",
+    ]
+    if record["warnings"]:
+        lines += ["## Warnings", "", *(f"- {escaped(w)}" for w in record["warnings"]), ""]
+    return "\n".join(lines)
+
+
+def _front_matter(record: Mapping[str, Any]) -> list[str]:
+    """YAML in which every value from outside is a JSON string, which YAML reads as it is."""
+    metric = {"correlation": "pearsonr", "matthews": "matthews_correlation"}.get(record["metric"], record["metric"])
+    lines = ["---", "library_name: transformers"]
+    if record["task"]["format"] != CHOICE:
+        lines.append("pipeline_tag: text-classification")
+    if record["model"]["hub"] and HUB_ID.fullmatch(record["model"]["source"]):
+        lines.append(f"base_model: {json.dumps(record['model']['source'])}")
+    return [*lines, "tags:", "- stratoscope", "- layer-pruning", "metrics:", f"- {json.dumps(metric)}", "---", ""]
+
+
+def escaped(text: str) -> str:
+    """Text as Markdown shows it: one line, and no character that means anything to Markdown or HTML."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return re.sub(r"([\\`*_{}\[\]()<>#|!&~:@$^])", r"\\\1", line)
+
+
+def ranges(blocks: Sequence[int]) -> str:
+    """Increasing numbers with runs drawn together: 1-4, 7; `none` for none."""
+    runs: list[list[int]] = []
+    for k in blocks:
+        if runs and runs[-1][1] == k - 1:
+            runs[-1][1] = k
+        else:
+            runs.append([k, k])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs) or "none"
+
+
+def spelled(blocks: Sequence[int]) -> str:
+    """`block 6` or `blocks 4-6`."""
+    return f"block{'s' if len(blocks) > 1 else ''} {ranges(blocks)}"
+
+
+def _point(point: Mapping[str, float]) -> str:
+    return f"{point['value']:.4f} ({point['low']:.4f} to {point['high']:.4f})"
+
+
+def _count(things: Sequence[Any], name: str) -> str:
+    return f"one {name} was" if len(things) == 1 else f"{len(things)} {name}s were"

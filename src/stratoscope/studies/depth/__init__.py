@@ -1,0 +1,1 @@
+"""A model judged at every depth."""
