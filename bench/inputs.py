@@ -22,7 +22,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from stratoscope.core.progress import Silent
-from stratoscope.core.runfolder import RunFolder, digest
+from stratoscope.core.files import digest
+from stratoscope.runs.folder import RunFolder
 from stratoscope.data.readers import read_corpus
 from stratoscope.demo.assets import MODEL_FILES
 from stratoscope.models.open.loading import ModelSpec, survey

@@ -51,7 +51,7 @@ def ours(spec: Spec) -> Outcome:
     """All layers under some measures, as `stratoscope compare` runs them: stored rows, run folder, workers."""
     import torch
 
-    from stratoscope.core.runfolder import RunFolder
+    from stratoscope.runs.folder import RunFolder
     from stratoscope.engine.local import local_engine
     from stratoscope.measures.score import Setting, score_layers
     from stratoscope.measures.table import parse

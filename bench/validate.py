@@ -25,11 +25,11 @@ from typing import Any
 from inputs import fetch_mpnet
 from meter import machine
 from stratoscope.cli.show import Console
-from stratoscope.core.depth import TUNED, UNTUNED, Depth
+from stratoscope.results.depth import TUNED, UNTUNED, Depth
 from stratoscope.core.progress import Progress, Silent
-from stratoscope.core.result import Comparison
-from stratoscope.core.runfolder import write_text
-from stratoscope.core.study import Study
+from stratoscope.results.comparison import Comparison
+from stratoscope.core.files import write_text
+from stratoscope.results.study import Study
 from stratoscope.data.tasks.read import TaskData, read_task, task_named
 from stratoscope.demo.assets import MINILM, default_cache, fetch
 from stratoscope.models.open.loading import ModelSpec, choose_device, survey

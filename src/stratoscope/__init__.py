@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from stratoscope.core.errors import StratoscopeError
 
 if TYPE_CHECKING:
-    from stratoscope.core.result import Comparison
     from stratoscope.data.corpus import Corpus
     from stratoscope.data.tasks.read import read_task
     from stratoscope.measures.structure import Neuron
     from stratoscope.models.open.loading import ModelSpec
+    from stratoscope.results.comparison import Comparison
     from stratoscope.studies.callback import StratoscopeCallback
     from stratoscope.studies.cut.study import cut
     from stratoscope.studies.depth.study import depth
@@ -120,6 +120,6 @@ def rank_neurons(comparison: Comparison, model: str, layer: int, *, by: str = "m
 
 def load(folder: str | Path) -> Comparison:
     """Read the result of an earlier comparison from its run folder; needs no model."""
-    from stratoscope.core.result import Comparison
+    from stratoscope.results.comparison import Comparison
 
     return Comparison.load(folder)

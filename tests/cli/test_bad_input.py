@@ -17,7 +17,7 @@ from ended import Command, Ended
 from safetensors.torch import load_file, save_file
 
 import tiny
-from stratoscope.core.runfolder import RunFolder
+from stratoscope.runs.folder import RunFolder
 
 
 def assert_refused(ended: Ended, words: str, *, at_work: bool = False) -> None:

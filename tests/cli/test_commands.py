@@ -11,8 +11,8 @@ import pytest
 from ended import Command
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.result import Comparison
-from stratoscope.core.runfolder import RunFolder
+from stratoscope.results.comparison import Comparison
+from stratoscope.runs.folder import RunFolder
 from stratoscope.measures.table import MEASURES
 from stratoscope.models.families import FAMILIES
 

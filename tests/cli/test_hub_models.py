@@ -10,7 +10,7 @@ import pytest
 from ended import Command
 
 import tiny
-from stratoscope.core.result import Comparison
+from stratoscope.results.comparison import Comparison
 from stratoscope.models.open import loading
 
 MAIN, OLD, TUNED, DECODER = (digit * 40 for digit in "1234")

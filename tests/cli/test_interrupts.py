@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import stratoscope as ss
-from stratoscope.core.runfolder import RunFolder
+from stratoscope.runs.folder import RunFolder
 
 ARGS = ("base", "tuned", "--data", "t.txt", "--measure", "neuronsim", "--measure", "rsa", "--bootstrap", "60")
 ENTRY = [sys.executable, "-c", "from stratoscope.cli.main import run; run()", "compare"]

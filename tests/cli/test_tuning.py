@@ -12,7 +12,7 @@ import pytest
 import transformers
 
 import tiny
-from stratoscope.core.result import Comparison
+from stratoscope.results.comparison import Comparison
 
 Command = Callable[..., Any]
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from stratoscope.core import codekey
-from stratoscope.core.codekey import LIBRARIES, SOURCES, code_key, versions
+from stratoscope.TODO.codekey import LIBRARIES, SOURCES
+from stratoscope.core.provenance import code_key, versions
 
 
 @pytest.fixture

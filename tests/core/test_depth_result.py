@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stratoscope.core.depth import ABSENT, DEPTH, Curve, Depth, Point
+from stratoscope.TODO.depth import ABSENT, DEPTH, Point
+from stratoscope.core.curve import Curve
+from stratoscope.results.depth import Depth
 from stratoscope.core.errors import ForeignResultError, StratoscopeError
-from stratoscope.core.result import ModelInfo
-from stratoscope.core.runfolder import canonical_json, digest
+from stratoscope.core.model import ModelInfo
+from stratoscope.core.files import canonical_json, digest
 
 NAN = math.nan
 FOUND = Depth(

@@ -8,8 +8,8 @@ import pytest
 
 from stratoscope.cli.show import PAGES
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.kinds import CUT, KINDS, MODEL, STUDY, TUNED, Kind, kind_in
-from stratoscope.core.runfolder import RunFolder
+from stratoscope.runs.kinds import CUT, KINDS, MODEL, STUDY, TUNED, Kind, kind_in
+from stratoscope.runs.folder import RunFolder
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=[k.file for k in KINDS])

@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.result import ARRAYS, FORMAT, RESULT, Comparison, Interval, Layer, Matrix, ModelInfo
-from stratoscope.core.runfolder import digest
+from stratoscope.TODO.result import ARRAYS, FORMAT, RESULT
+from stratoscope.core.matrix import Layer, Matrix
+from stratoscope.core.model import ModelInfo
+from stratoscope.core.value import Interval
+from stratoscope.results.comparison import Comparison
+from stratoscope.core.files import digest
 
 BASE = tuple(Layer("base", k) for k in range(3))
 TUNED = tuple(Layer("tuned", k) for k in range(2))

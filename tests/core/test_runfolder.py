@@ -18,17 +18,8 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.runfolder import (
-    LOCK,
-    PARTS,
-    RunFolder,
-    atomic,
-    canonical_json,
-    digest,
-    disk_errors,
-    file_sha256,
-    write_text,
-)
+from stratoscope.core.files import atomic, canonical_json, digest, disk_errors, file_sha256, write_text
+from stratoscope.runs.folder import LOCK, PARTS, RunFolder
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 

@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.result import Comparison, Layer, Matrix, ModelInfo
-from stratoscope.core.study import STUDY, Study
+from stratoscope.core.matrix import Layer, Matrix
+from stratoscope.core.model import ModelInfo
+from stratoscope.results.comparison import Comparison
+from stratoscope.TODO.study import STUDY
+from stratoscope.results.study import Study
 
 
 def comparison() -> Comparison:

@@ -16,7 +16,7 @@ from torch import Tensor
 from measures.layer_cases import dominated, related
 from measures.reference import REFERENCES, canonical, pearson
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.runfolder import RunFolder
+from stratoscope.runs.folder import RunFolder
 from stratoscope.engine.local import ProcessPool
 from stratoscope.measures import score as score_module
 from stratoscope.measures.score import Scoring, Setting, score_layers

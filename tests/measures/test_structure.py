@@ -11,7 +11,9 @@ import torch
 
 from measures.layer_cases import related
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.result import Comparison, Layer, Matrix, ModelInfo
+from stratoscope.core.matrix import Layer, Matrix
+from stratoscope.core.model import ModelInfo
+from stratoscope.results.comparison import Comparison
 from stratoscope.measures.score import score_layers
 from stratoscope.measures.structure import best_split, findings, localization, rank_neurons
 from stratoscope.measures.table import parse

@@ -13,7 +13,7 @@ from torch import nn
 import tiny
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Silent
-from stratoscope.core.runfolder import RunFolder
+from stratoscope.runs.folder import RunFolder
 from stratoscope.data.tasks.data import CHOICE, PAIR, SINGLE, Example, TaskData
 from stratoscope.models.families import FAMILIES, Family
 from stratoscope.models.open.loading import ModelSpec, load

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from report_cases import build
 
-from stratoscope.core.result import Comparison, Layer, Matrix, ModelInfo
+from stratoscope.core.matrix import Layer, Matrix
+from stratoscope.core.model import ModelInfo
+from stratoscope.results.comparison import Comparison
 
 
 @pytest.fixture

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from stratoscope.core.result import Comparison, Layer, Matrix, ModelInfo
+from stratoscope.core.matrix import Layer, Matrix
+from stratoscope.core.model import ModelInfo
+from stratoscope.results.comparison import Comparison
 
 Names = tuple[str, str, str]
 

@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 from report_cases import best_split
 
-from stratoscope.core.depth import ABSENT, TUNED, TUNEDORIG, UNTUNED, Curve, Depth, Point
-from stratoscope.core.result import Comparison, Layer, Matrix, ModelInfo
-from stratoscope.core.study import Study
+from stratoscope.TODO.depth import ABSENT, Point
+from stratoscope.core.curve import Curve
+from stratoscope.results.depth import TUNED, TUNEDORIG, UNTUNED, Depth
+from stratoscope.core.matrix import Layer, Matrix
+from stratoscope.core.model import ModelInfo
+from stratoscope.results.comparison import Comparison
+from stratoscope.results.study import Study
 
 
 def info(name: str, layers: int = 13) -> ModelInfo:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stratoscope.core.result import Layer
+from stratoscope.core.matrix import Layer
 from stratoscope.report.axes import shorten
 from stratoscope.report.page import page
 

@@ -8,7 +8,7 @@ from study_cases import info, make_depth
 from test_page import HOSTILE, Seen, payload
 
 import stratoscope.report.write as write
-from stratoscope.core.depth import Depth
+from stratoscope.results.depth import Depth
 from stratoscope.report.depthpage import depth_page, write_depth
 
 NOTE = {"figures/.written.json"}

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from study_cases import make_depth
 
-from stratoscope.core.depth import ABSENT, TUNED, TUNEDORIG, UNTUNED, Curve, Point
+from stratoscope.TODO.depth import ABSENT, Point
+from stratoscope.core.curve import Curve
+from stratoscope.results.depth import TUNED, TUNEDORIG, UNTUNED
 from stratoscope.report.depthwords import depth_observations, depth_sentences, droppable
 
 

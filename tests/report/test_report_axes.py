@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from stratoscope.core.result import Layer
+from stratoscope.core.matrix import Layer
 from stratoscope.report.axes import Block, blocks, printable, shorten
 
 

@@ -7,7 +7,7 @@ import pytest
 from study_cases import add_other, make_comparison, make_study, quartered
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.study import Study
+from stratoscope.results.study import Study
 from stratoscope.report.studyparts import drift, largest_difference, matrices, panels, quarters
 
 

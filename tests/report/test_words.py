@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from stratoscope.core.result import ModelInfo
+from stratoscope.core.model import ModelInfo
 from stratoscope.report.words import observations, sentences
 
 

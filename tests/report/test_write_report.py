@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 import stratoscope.report.write as write
-from stratoscope.core.result import Comparison
+from stratoscope.results.comparison import Comparison
 from stratoscope.report.write import file_names, write_report
 
 KINDS = ("png", "svg", "pdf")

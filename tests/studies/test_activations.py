@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Silent
-from stratoscope.core.runfolder import RunFolder
+from stratoscope.runs.folder import RunFolder
 from stratoscope.data.readers import read_corpus
 from stratoscope.models.open.loading import ModelSpec, load, survey
 from stratoscope.models.text.rows import plan_rows

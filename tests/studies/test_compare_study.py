@@ -18,11 +18,13 @@ from toys import Told
 
 import stratoscope as ss
 import tiny
-from stratoscope.core.codekey import LIBRARIES, code_key
+from stratoscope.TODO.codekey import LIBRARIES
+from stratoscope.core.provenance import code_key
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Silent
-from stratoscope.core.result import Comparison, Interval
-from stratoscope.core.runfolder import RunFolder
+from stratoscope.core.value import Interval
+from stratoscope.results.comparison import Comparison
+from stratoscope.runs.folder import RunFolder
 from stratoscope.data.corpus import Corpus, Sentence
 from stratoscope.measures import bootstrap as intervals
 from stratoscope.measures import score

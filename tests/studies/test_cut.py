@@ -18,7 +18,7 @@ from toys import Told, classification, regression, verdicts
 
 import tiny
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.runfolder import RunFolder
+from stratoscope.runs.folder import RunFolder
 from stratoscope.data.tasks.data import TaskData
 from stratoscope.models.surgery import blocks as surgery
 from stratoscope.studies.cut import files as cutfiles

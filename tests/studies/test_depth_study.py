@@ -10,7 +10,8 @@ import pytest
 from toys import Told, choices, classification, regression
 
 import tiny
-from stratoscope.core.depth import DEPTH, Depth
+from stratoscope.TODO.depth import DEPTH
+from stratoscope.results.depth import Depth
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.metrics import metric_named
 from stratoscope.data.tasks.data import TaskData

@@ -18,7 +18,7 @@ from toys import Told, choices, classification, regression, verdicts
 
 import tiny
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.runfolder import RunFolder
+from stratoscope.runs.folder import RunFolder
 from stratoscope.data.tasks.data import TaskData
 from stratoscope.models.open.loading import ModelSpec
 from stratoscope.models.text.examples import Inputs

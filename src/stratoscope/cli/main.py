@@ -126,7 +126,7 @@ def report(
 ) -> None:
     """Rebuild figures and page from a saved result; no model needed."""
     from stratoscope.cli.show import Console, draw, page_of, tell
-    from stratoscope.core.runfolder import RunFolder
+    from stratoscope.runs.folder import RunFolder
 
     page = page_of(folder)  # refuses a folder without one, which opening would make one of ours
     with Console() as console, RunFolder.open(folder):

@@ -14,12 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from stratoscope.core import kinds
-from stratoscope.core.depth import Depth
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.kinds import Kind, kind_in
-from stratoscope.core.result import Comparison
-from stratoscope.core.study import Study
 from stratoscope.measures.table import MEASURES
 from stratoscope.report.depthpage import write_depth
 from stratoscope.report.depthwords import depth_sentences
@@ -27,6 +22,11 @@ from stratoscope.report.studypage import write_study
 from stratoscope.report.studywords import study_sentences
 from stratoscope.report.words import sentences
 from stratoscope.report.write import PAGE, write_report
+from stratoscope.results.comparison import Comparison
+from stratoscope.results.depth import Depth
+from stratoscope.results.study import Study
+from stratoscope.runs import kinds
+from stratoscope.runs.kinds import Kind, kind_in
 
 EVERY = 30.0
 """Seconds between two lines about one step in a log."""

@@ -36,6 +36,10 @@ class ForeignResultError(StratoscopeError):
     """A result this version cannot read though nothing is wrong with it; never taken for a damaged one."""
 
 
+class DamagedResultError(StratoscopeError):
+    """A result of ours whose checksum or content is wrong; the run that made it makes it again."""
+
+
 class UnknownNameError(StratoscopeError, KeyError):
     """A name that is not in a table; also a KeyError, so that mappings behave (`in`, `get`)."""
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Literal
 
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.files import canonical_json, file_sha256
 from stratoscope.core.progress import Progress, Silent
-from stratoscope.core.runfolder import canonical_json, file_sha256
 
 CACHE_VARIABLE = "STRATOSCOPE_CACHE"
 MARKER = ".stratoscope.json"

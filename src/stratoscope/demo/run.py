@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from stratoscope.core.progress import Progress
-from stratoscope.core.study import Study
 from stratoscope.data.tasks.read import TaskData, read_task
 from stratoscope.demo.assets import MINILM, REVIEWS, fetch
 from stratoscope.models.open.loading import ModelSpec, survey
+from stratoscope.results.study import Study
 from stratoscope.studies.cut.files import CUT
 from stratoscope.studies.cut.study import Cut, CutOptions, NothingToCutError, cut
 from stratoscope.studies.finetune.study import FinetuneOptions, finetune

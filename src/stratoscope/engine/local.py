@@ -1,11 +1,8 @@
-"""The engine interface and its local implementations.
-
-Work is a pure function applied to items of plain data, and partial results add up, so that another engine (Ray) only
-has to implement `map`.
-"""
+"""Engines on this machine: in this process, or in a pool of processes with one thread each."""
 
 from __future__ import annotations
 
+import hashlib
 import multiprocessing
 import os
 import pickle
@@ -20,12 +17,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from stratoscope.core.errors import StratoscopeError
-
-Item = TypeVar("Item")
-Out = TypeVar("Out")
+from stratoscope.engine.base import Engine, Item, Out
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**32)}
@@ -33,23 +28,6 @@ KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": s
 LATE = 1.0
 """Seconds by which an interrupt may reach this process after it has ended a worker: then it is the reason."""
 WORKER_ENVIRONMENT = ONE_THREAD | KEEP_MEMORY
-
-
-class Engine(Protocol):
-    """Runs a pure function over items."""
-
-    @property
-    def workers(self) -> int:
-        """How many items run at once."""
-        ...
-
-    def map(self, work: Callable[[Item], Out], items: Sequence[Item]) -> Iterator[tuple[int, Out]]:
-        """Yield (position of the item, result) as results arrive, in any order."""
-        ...
-
-    def close(self) -> None:
-        """Let go of the workers."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -60,11 +38,13 @@ class InProcess:
     def workers(self) -> int:
         return 1
 
-    def map(self, work: Callable[[Item], Out], items: Sequence[Item]) -> Iterator[tuple[int, Out]]:
+    def map(
+        self, work: Callable[[Any, Item], Out], items: Sequence[Item], shared: Any = None
+    ) -> Iterator[tuple[int, Out]]:
         for k, item in enumerate(items):
             # Torch's large products keep their threads; LAPACK's small factorisations only lose by having several.
             with _thread_pools().limit(limits=1, user_api="blas"):
-                result = work(item)
+                result = work(shared, item)
             yield k, result
 
     def close(self) -> None:
@@ -78,9 +58,13 @@ class ProcessPool:
         self.workers = workers
         self._pool: ProcessPoolExecutor | None = None
 
-    def map(self, work: Callable[[Item], Out], items: Sequence[Item]) -> Iterator[tuple[int, Out]]:
+    def map(
+        self, work: Callable[[Any, Item], Out], items: Sequence[Item], shared: Any = None
+    ) -> Iterator[tuple[int, Out]]:
         if not items:
             return
+        common = pickle.dumps((work, shared))
+        key = hashlib.sha256(common).digest()
         futures: dict[Future[bytes], int] = {}
         try:
             pool = self._pool = self._pool or self._start()
@@ -89,7 +73,7 @@ class ProcessPool:
             def fill() -> None:
                 # One more than can run: packed items are copies, and all of them at once may not fit into memory.
                 for k, item in islice(queue, self.workers + 1 - len(futures)):
-                    futures[pool.submit(_call, pickle.dumps((work, item)))] = k
+                    futures[pool.submit(_call, key, common, pickle.dumps(item))] = k
 
             fill()
             while futures:
@@ -149,10 +133,17 @@ def _thread_pools() -> Any:
     return ThreadpoolController()  # type: ignore[no-untyped-call]
 
 
-def _call(packed: bytes) -> bytes:
+_shared: dict[bytes, Any] = {}
+"""In a worker: what the items of the current map share, unpacked once."""
+
+
+def _call(key: bytes, common: bytes, packed: bytes) -> bytes:
     """Run one item, packed by us: torch would send each tensor as an open file in /dev/shm, and both run out."""
-    work, item = pickle.loads(packed)
-    return pickle.dumps(work(item))
+    if key not in _shared:
+        _shared.clear()
+        _shared[key] = pickle.loads(common)
+    work, shared = _shared[key]
+    return pickle.dumps(work(shared, pickle.loads(packed)))
 
 
 def _settle() -> None:

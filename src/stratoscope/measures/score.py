@@ -16,12 +16,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from stratoscope.core.files import digest, disk_errors
 from stratoscope.core.progress import Progress, Silent
-from stratoscope.core.runfolder import RunFolder, digest, disk_errors
 from stratoscope.engine.local import Engine, InProcess
 from stratoscope.measures.measure import Item, Sums
 from stratoscope.measures.pair import Pair
 from stratoscope.measures.table import Request, parse
+from stratoscope.runs.folder import RunFolder
 from stratoscope.statistics.cross import Pairing, cross_moments, norm_products
 from stratoscope.statistics.layer import LayerBasis, deviations, fit_basis, layer_moments
 from stratoscope.statistics.products import padded

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
-from stratoscope.core.result import Comparison, Matrix, Values
+from stratoscope.core.matrix import Matrix
+from stratoscope.core.value import Values
 from stratoscope.measures.table import chance_level, parse
+from stratoscope.results.comparison import Comparison
 
 LEAST = 2
 """Layers a block must have: a single layer has no within-block similarity but its own, which is always 1."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stratoscope.core.result import Layer, Matrix
+from stratoscope.core.matrix import Layer, Matrix
 
 ROUNDING = 1e-6
 """A similarity of 1 may be computed as 1 + 1e-9; that does not stretch the colour scale."""

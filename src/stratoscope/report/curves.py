@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.result import Comparison
 from stratoscope.report.axes import color_range, shorten
 from stratoscope.report.render import MARKERS, MUTED, PALETTE, Picture, style
 from stratoscope.report.series import ALONE, Series, alone_series, drift_series, in_order, localization_series
+from stratoscope.results.comparison import Comparison
 
 COLUMNS = 3
 """Panels side by side before a new row begins."""

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from stratoscope.core.depth import Depth
-from stratoscope.core.runfolder import write_text
+from stratoscope.core.files import write_text
 from stratoscope.report.axes import printable
 from stratoscope.report.depthplots import (
     little_loss,
@@ -25,6 +24,7 @@ from stratoscope.report.depthwords import depth_observations, metric_name, shown
 from stratoscope.report.references import to_cite
 from stratoscope.report.shell import bullets, document, facts, fill, html, model_table, rounded, table, warning_list
 from stratoscope.report.write import PAGE, write_figures
+from stratoscope.results.depth import Depth
 
 
 def write_depth(folder: str | Path, depth: Depth) -> list[Path]:

@@ -13,11 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from stratoscope.core.depth import TUNED, TUNEDORIG, UNTUNED, Depth
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.report.axes import printable, shorten
 from stratoscope.report.depthwords import POINT, ROUNDING, metric_name
 from stratoscope.report.render import INK, MUTED, PALETTE, Picture, style
+from stratoscope.results.depth import TUNED, TUNEDORIG, UNTUNED, Depth
 
 LOOKS: dict[str, dict[str, Any]] = {
     UNTUNED: {"color": PALETTE[2], "marker": "D"},

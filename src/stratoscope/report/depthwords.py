@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stratoscope.core.depth import TUNED, TUNEDORIG, UNTUNED, Curve, Depth, Point
-from stratoscope.core.result import Values
+from stratoscope.core.curve import Curve
+from stratoscope.core.value import Values
 from stratoscope.report.axes import printable
+from stratoscope.results.depth import TUNED, TUNEDORIG, UNTUNED, Depth
+from stratoscope.TODO.depth import Point
 
 POINT = 0.01
 """One point of a metric: the loss that counts as little."""

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
-from stratoscope.core.result import Layer, Matrix
+from stratoscope.core.matrix import Layer, Matrix
 from stratoscope.report.axes import Block, blocks, color_range, constant_layers, shorten
 from stratoscope.report.render import INK, MUTED, Picture, style
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from stratoscope.core.result import Comparison, Layer, Matrix
+from stratoscope.core.matrix import Layer, Matrix
 from stratoscope.report.axes import color_range, printable
 from stratoscope.report.references import to_cite
 from stratoscope.report.series import ALONE, Series, alone_series, drift_series, in_order, localization_series
@@ -22,6 +22,7 @@ from stratoscope.report.shell import (
     warning_list,
 )
 from stratoscope.report.words import headline, observations
+from stratoscope.results.comparison import Comparison
 
 
 def page(comparison: Comparison, *, descriptions: Mapping[str, str] | None = None) -> str:

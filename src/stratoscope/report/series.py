@@ -8,7 +8,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from stratoscope.core.result import Comparison, Matrix, Values
+from stratoscope.core.matrix import Matrix
+from stratoscope.core.value import Values
+from stratoscope.results.comparison import Comparison
 
 T = TypeVar("T")
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from stratoscope.core.result import ModelInfo, Values
+from stratoscope.core.model import ModelInfo
+from stratoscope.core.value import Values
 from stratoscope.report.axes import printable
 
 

@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from stratoscope.core.depth import Point
-from stratoscope.core.result import Comparison, Layer
-from stratoscope.core.runfolder import write_text
-from stratoscope.core.study import Study
+from stratoscope.core.files import write_text
+from stratoscope.core.matrix import Layer
 from stratoscope.report.axes import color_range, printable
 from stratoscope.report.curves import localization
 from stratoscope.report.depthpage import depth_figures, depth_part, depth_payload
@@ -26,6 +24,9 @@ from stratoscope.report.studyparts import Panel, drift, matrices, panels
 from stratoscope.report.studyplots import drift_figure, panel_caption, panel_figure
 from stratoscope.report.studywords import cut_sentence, study_groups
 from stratoscope.report.write import PAGE, file_names, write_figures
+from stratoscope.results.comparison import Comparison
+from stratoscope.results.study import Study
+from stratoscope.TODO.depth import Point
 
 
 def write_study(folder: str | Path, parts: Study) -> list[Path]:

@@ -7,9 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.result import Comparison, Layer, Matrix
-from stratoscope.core.study import Study
+from stratoscope.core.matrix import Layer, Matrix
 from stratoscope.report.series import Series, layers_of, mean, split_blocks
+from stratoscope.results.comparison import Comparison
+from stratoscope.results.study import Study
 
 BIASED, DEBIASED = MEASURES = ("ckasim", "ckasim-debiased")
 """The measures a study shows, side by side."""

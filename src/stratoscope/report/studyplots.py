@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator
 
-from stratoscope.core.study import Study
 from stratoscope.report.axes import color_range, constant_layers, shorten
 from stratoscope.report.render import INK, MARKERS, MUTED, PALETTE, Picture, style
 from stratoscope.report.studyparts import Panel, drift, matrices, other_roles, panels
+from stratoscope.results.study import Study
 
 SIDE = 1.75
 """Inches of the longer side of a panel of the study's own models."""

@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from stratoscope.core.depth import Point
-from stratoscope.core.result import Comparison, Matrix
-from stratoscope.core.study import Study
+from stratoscope.core.matrix import Matrix
 from stratoscope.report.axes import constant_layers, printable
 from stratoscope.report.depthwords import at_chance, depth_observations, shown, verdict
 from stratoscope.report.series import Series, halves, layers_of, mean, split_blocks
 from stratoscope.report.studyparts import DEBIASED, Quarters, drift, largest_difference, matrices, quarters
 from stratoscope.report.verdicts import CLEAR, Score, contrast, deciding, difference, is_clear, judged, level_of, score
 from stratoscope.report.words import localization_words
+from stratoscope.results.comparison import Comparison
+from stratoscope.results.study import Study
+from stratoscope.TODO.depth import Point
 
 ALIKE = 0.5
 """Layers whose CKA is below this do not resemble each other."""

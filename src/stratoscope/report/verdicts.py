@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stratoscope.core.result import Comparison
 from stratoscope.measures.table import WORTH_SAYING, chance_level, known_names, parse
+from stratoscope.results.comparison import Comparison
 
 CLEAR = 0.02
 """A difference of two means below this is called no clear difference."""

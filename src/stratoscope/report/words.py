@@ -7,7 +7,8 @@ from itertools import combinations
 
 import numpy as np
 
-from stratoscope.core.result import Comparison, Matrix, ModelInfo
+from stratoscope.core.matrix import Matrix
+from stratoscope.core.model import ModelInfo
 from stratoscope.report.axes import constant_layers, printable
 from stratoscope.report.series import (
     Halves,
@@ -24,6 +25,7 @@ from stratoscope.report.series import (
     split_blocks,
 )
 from stratoscope.report.verdicts import CLEAR, DEBIASED, contrast, difference, judged, judged_apart
+from stratoscope.results.comparison import Comparison
 
 DROP = 0.05
 """How far below the best layer a similarity must stay to count as dropped."""

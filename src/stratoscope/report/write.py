@@ -9,12 +9,13 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from stratoscope.core.result import Comparison
-from stratoscope.core.runfolder import FIGURES, atomic, canonical_json, file_sha256, write_text
+from stratoscope.core.files import atomic, canonical_json, file_sha256, write_text
 from stratoscope.report.curves import drift, localization
 from stratoscope.report.heatmap import heatmap
 from stratoscope.report.page import page
 from stratoscope.report.render import FORMATS, render
+from stratoscope.results.comparison import Comparison
+from stratoscope.runs.folder import FIGURES
 
 PAGE = "report.html"
 WRITTEN = ".written.json"

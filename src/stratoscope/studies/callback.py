@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import TrainerCallback
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.runfolder import atomic, digest, disk_errors, write_text
+from stratoscope.core.files import atomic, digest, disk_errors, write_text
 from stratoscope.data.corpus import Corpus, Sentence
 from stratoscope.measures.score import score_layers
 from stratoscope.measures.table import parse

@@ -9,14 +9,15 @@ from typing import Any
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Progress, Silent
-from stratoscope.core.runfolder import RunFolder
-from stratoscope.core.study import LOCALIZATION, STUDY, Study
 from stratoscope.data.tasks.data import TaskData
 from stratoscope.models.open.checkpoints import locate
 from stratoscope.models.open.loading import ModelSpec
+from stratoscope.results.study import LOCALIZATION, Study
+from stratoscope.runs.folder import RunFolder
 from stratoscope.studies.compare.plan import named
 from stratoscope.studies.compare.study import Options, compare
 from stratoscope.studies.depth.study import DepthOptions, depth
+from stratoscope.TODO.study import STUDY
 
 MEASURES = ("ckasim", "ckasim-debiased")
 """Biased and debiased CKA, side by side: on few rows they differ."""

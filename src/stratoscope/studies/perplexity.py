@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from stratoscope.core import kinds
-from stratoscope.core.codekey import versions
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.files import canonical_json, digest, write_text
 from stratoscope.core.progress import Progress, Silent
-from stratoscope.core.runfolder import RunFolder, canonical_json, digest, write_text
+from stratoscope.core.provenance import versions
 from stratoscope.data.corpus import Corpus
 from stratoscope.models.open.loading import ModelSpec
 from stratoscope.models.read.perplexity import Perplexity, load_causal
 from stratoscope.models.read.textdepths import perplexities
+from stratoscope.runs import kinds
+from stratoscope.runs.folder import RunFolder
 
 PERPLEXITY = kinds.PERPLEXITY.file
 KIND, FORMAT = "perplexity", 1

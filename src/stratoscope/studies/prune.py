@@ -9,16 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stratoscope.core import kinds
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.files import canonical_json, digest, disk_errors, write_text
 from stratoscope.core.progress import Progress, Silent
-from stratoscope.core.runfolder import LOCK, RunFolder, canonical_json, digest, disk_errors, write_text
 from stratoscope.data.tasks.data import TaskData
 from stratoscope.models.open.checkpoints import Checkpoint, fingerprint
 from stratoscope.models.open.guard import quiet
 from stratoscope.models.open.loading import ModelSpec, load, survey
 from stratoscope.models.open.task import load_for_task
 from stratoscope.models.surgery.blocks import exported, parse_drop
+from stratoscope.runs import kinds
+from stratoscope.runs.folder import LOCK, RunFolder
 from stratoscope.studies.finetune.recipes import resolve
 from stratoscope.studies.finetune.study import RECORD, Finetuned, FinetuneOptions, finetune
 

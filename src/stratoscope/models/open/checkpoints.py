@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.kinds import MODEL
-from stratoscope.core.runfolder import file_sha256
+from stratoscope.core.files import file_sha256
+from stratoscope.runs.kinds import MODEL
 
 CONFIG = MODEL.file
 SAFE = "model.safetensors"

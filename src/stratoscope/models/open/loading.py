@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
+from stratoscope.core.files import digest
 from stratoscope.core.progress import Progress, Silent
-from stratoscope.core.runfolder import digest
 from stratoscope.data.extras import optional_module
 from stratoscope.data.formats.hub import hub_answers
 from stratoscope.models.families import Family, depth, family_of, known_family, width

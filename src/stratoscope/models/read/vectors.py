@@ -14,10 +14,10 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from stratoscope.core.codekey import code_key
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.files import digest
 from stratoscope.core.progress import Progress
-from stratoscope.core.runfolder import RunFolder, digest
+from stratoscope.core.provenance import code_key
 from stratoscope.models.families import base, family_of, final_norm
 from stratoscope.models.heads.reading import reading
 from stratoscope.models.read.hidden import (
@@ -30,6 +30,7 @@ from stratoscope.models.read.hidden import (
 )
 from stratoscope.models.text.encoder import IntArray
 from stratoscope.models.text.examples import Floats, Inputs
+from stratoscope.runs.folder import RunFolder
 
 SHARD_BYTES = 2.5e8
 """Memory the vectors of one shard may take: what a killed run loses at most, and enough text to sort by length."""

@@ -20,8 +20,8 @@ import torch
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
+from stratoscope.core.files import canonical_json, digest, disk_errors, file_sha256, write_text
 from stratoscope.core.progress import Progress
-from stratoscope.core.runfolder import canonical_json, digest, disk_errors, file_sha256, write_text
 from stratoscope.models.open.guard import quiet
 from stratoscope.models.text.examples import Inputs
 

@@ -12,14 +12,15 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from stratoscope.core.codekey import code_key
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.files import digest
 from stratoscope.core.progress import Progress
-from stratoscope.core.runfolder import RunFolder, digest
+from stratoscope.core.provenance import code_key
 from stratoscope.data.corpus import Corpus
 from stratoscope.models.open.loading import LoadedModel, ModelSpec, Survey, choose_device, load
 from stratoscope.models.read.hidden import extract
 from stratoscope.models.text.rows import Rows
+from stratoscope.runs.folder import RunFolder
 from stratoscope.statistics.rows import CHUNK
 
 SHARD_BYTES = 5e8

@@ -10,11 +10,12 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from stratoscope.core.codekey import code_key, versions
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.files import digest
+from stratoscope.core.matrix import Layer
+from stratoscope.core.model import ModelInfo
 from stratoscope.core.progress import Progress
-from stratoscope.core.result import Layer, ModelInfo
-from stratoscope.core.runfolder import digest
+from stratoscope.core.provenance import code_key, versions
 from stratoscope.data.corpus import Corpus
 from stratoscope.data.readers import read_corpus
 from stratoscope.measures.table import Request, requests

@@ -14,21 +14,24 @@ from typing import Any
 
 import torch
 
-from stratoscope.core.codekey import code_key, versions
 from stratoscope.core.errors import ForeignResultError, StratoscopeError
+from stratoscope.core.matrix import Matrix
 from stratoscope.core.progress import Progress, Silent
-from stratoscope.core.result import RESULT, Comparison, Interval, Matrix
-from stratoscope.core.runfolder import RunFolder
+from stratoscope.core.provenance import code_key, versions
+from stratoscope.core.value import Interval
 from stratoscope.data.corpus import Corpus
 from stratoscope.engine.local import local_engine
 from stratoscope.measures.bootstrap import bootstrap, check_memory
 from stratoscope.measures.score import Scoring, Setting, score_layers
 from stratoscope.measures.structure import findings
 from stratoscope.models.open.loading import ModelSpec
+from stratoscope.results.comparison import Comparison
+from stratoscope.runs.folder import RunFolder
 from stratoscope.statistics.rows import StoredRows
 from stratoscope.studies.compare.activations import Reading, chunk_starts, keep_activations, made_by_this_code
 from stratoscope.studies.compare.options import Options
 from stratoscope.studies.compare.plan import Plan, make_plan
+from stratoscope.TODO.result import RESULT
 
 __all__ = ["Options", "compare"]
 

@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from stratoscope.core import kinds
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.runfolder import canonical_json, digest, disk_errors, write_text
+from stratoscope.core.files import canonical_json, digest, disk_errors, write_text
 from stratoscope.data.baselines import bag_of_words_scores, majority_scores
 from stratoscope.data.metrics import Floats, interval
 from stratoscope.models.open.checkpoints import locate
@@ -25,6 +24,7 @@ from stratoscope.models.open.task import auto_class
 from stratoscope.models.surgery.latency import ROUNDS, latency_ratio
 from stratoscope.models.surgery.reload import check_reload
 from stratoscope.models.text.examples import predict
+from stratoscope.runs import kinds
 from stratoscope.studies.cut.card import model_card
 from stratoscope.studies.cut.confirm import Tested
 from stratoscope.studies.cut.work import Judged, Work

@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stratoscope.core import kinds
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.files import digest, disk_errors
 from stratoscope.core.progress import Progress, Silent
-from stratoscope.core.runfolder import RunFolder, digest, disk_errors
 from stratoscope.data.metrics import metric_named
 from stratoscope.data.tasks.data import TaskData
 from stratoscope.models.open.loading import ModelSpec
 from stratoscope.models.surgery.blocks import exported
+from stratoscope.runs import kinds
+from stratoscope.runs.folder import RunFolder
 from stratoscope.studies.cut.card import spelled
 from stratoscope.studies.cut.confirm import Candidate, Loss, Tested, check_rows, confirm, loss_of, rows_needed, sequence
 from stratoscope.studies.cut.files import CUT, FORMAT, KIND, write_cut

@@ -9,10 +9,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from stratoscope.core.codekey import code_key
 from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.core.progress import Progress
-from stratoscope.core.runfolder import RunFolder
+from stratoscope.core.provenance import code_key
 from stratoscope.data.metrics import Metric, metric_named
 from stratoscope.data.tasks.data import SPLITS, TaskData
 from stratoscope.models.heads.fit import FittedHead, fit_head
@@ -24,6 +23,7 @@ from stratoscope.models.surgery.blocks import keeping
 from stratoscope.models.surgery.spans import each_span
 from stratoscope.models.text.encoder import IntArray
 from stratoscope.models.text.examples import Floats, Inputs, predict, text_length, tokenise
+from stratoscope.runs.folder import RunFolder
 from stratoscope.studies.cut.confirm import Candidate, halves
 from stratoscope.studies.depth.study import trained_length
 

@@ -12,11 +12,10 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from stratoscope.core.codekey import code_key
-from stratoscope.core.depth import Point
+from stratoscope.core.files import digest
+from stratoscope.core.model import ModelInfo
 from stratoscope.core.progress import Progress
-from stratoscope.core.result import ModelInfo
-from stratoscope.core.runfolder import RunFolder, digest
+from stratoscope.core.provenance import code_key
 from stratoscope.data.baselines import majority_scores
 from stratoscope.data.metrics import interval, metric_named
 from stratoscope.data.tasks.data import SPLITS, TaskData
@@ -27,6 +26,8 @@ from stratoscope.models.open.tuned import load_tuned
 from stratoscope.models.read.vectors import StoredVectors, keep_vectors, reads_mean
 from stratoscope.models.surgery.spans import each_span
 from stratoscope.models.text.examples import Floats, Inputs, text_length, tokenise
+from stratoscope.runs.folder import RunFolder
+from stratoscope.TODO.depth import Point
 
 SPAN_ROWS = 256
 """Examples whose skip scores are kept in one part: what a killed run loses at most."""

@@ -8,10 +8,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from stratoscope.core.depth import DEPTH, TUNED, TUNEDORIG, UNTUNED, Curve, Depth
+from stratoscope.core.curve import Curve
 from stratoscope.core.errors import ForeignResultError, StratoscopeError
+from stratoscope.core.files import digest
 from stratoscope.core.progress import Progress, Silent
-from stratoscope.core.runfolder import RunFolder, digest
 from stratoscope.data.baselines import bag_of_words, majority
 from stratoscope.data.tasks.data import SPLITS, TaskData
 from stratoscope.models.heads.fitting import scale_of
@@ -19,8 +19,11 @@ from stratoscope.models.open.loading import ModelSpec, Survey, choose_device, su
 from stratoscope.models.open.tuned import check_head
 from stratoscope.models.read.vectors import head_scores
 from stratoscope.models.text.examples import text_length
+from stratoscope.results.depth import TUNED, TUNEDORIG, UNTUNED, Depth
+from stratoscope.runs.folder import RunFolder
 from stratoscope.studies.depth.parts import DepthOptions, Encoder, Work, encoder_for, skipped, tuned_heads, vectors_of
 from stratoscope.studies.finetune.study import RECORD, Finetuned
+from stratoscope.TODO.depth import DEPTH
 
 __all__ = ["DepthOptions", "depth"]
 

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.kinds import TUNED
+from stratoscope.core.files import canonical_json, digest, disk_errors, write_text
 from stratoscope.core.progress import Progress, Silent
-from stratoscope.core.runfolder import LOCK, RunFolder, canonical_json, digest, disk_errors, write_text
 from stratoscope.data.baselines import bag_of_words, majority
 from stratoscope.data.metrics import interval, metric_named
 from stratoscope.data.tasks.data import TaskData
@@ -27,6 +26,8 @@ from stratoscope.models.open.task import TaskModel, load_for_task
 from stratoscope.models.text.examples import Inputs, predict, text_length, tokenise
 from stratoscope.models.train.freezing import Frozen, freeze_, parse_freeze
 from stratoscope.models.train.trainer import Schedule, Setup, Trained, planned_steps, train_, windows
+from stratoscope.runs.folder import LOCK, RunFolder
+from stratoscope.runs.kinds import TUNED
 from stratoscope.studies.finetune.recipes import RECIPES, FinetuneOptions, Recipe, resolve
 
 __all__ = ["RECIPES", "FinetuneOptions", "Finetuned", "Recipe", "finetune"]

@@ -1,0 +1,1 @@
+"""What analyses give back: frozen nouns that are saved and loaded without any model."""

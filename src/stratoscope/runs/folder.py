@@ -1,0 +1,170 @@
+"""Run folders: checksummed parts, one writer at a time, and nothing touched that no run of ours made."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from stratoscope.core import record
+from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.files import ANOTHER, disk_errors, file_sha256, write_text
+from stratoscope.runs.kinds import KINDS
+
+LOCK = ".lock"
+MARK = "stratoscope run folder\n"
+"""Content of our lock: a folder whose `.lock` says something else is not ours."""
+PARTS = "parts"
+FIGURES = "figures"
+LEFTOVER = re.compile(r"\.(.+)\.\d+(-[0-9a-f]{8})?\.tmp")
+"""Names under which a killed run of ours leaves a half-written file: `.name.pid-token.tmp`."""
+
+
+class RunFolder:
+    """A folder one run owns while it is open: finished parts survive a kill and are reused by name.
+
+    A part is a file under `parts/` with a `.sha256` beside it; a part whose checksum is missing, unreadable or does
+    not match is treated as missing. Names carry a digest of what the part was made from, so that a part made from
+    something else is never picked up.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    @contextmanager
+    def open(cls, path: str | Path, *, makes: str | None = None) -> Iterator[RunFolder]:
+        """Create the folder if needed and hold its lock; a second writer gets an error, not a race.
+
+        `makes` names the file of the result to come. A folder of another kind is refused, for figures and page of the
+        two would replace each other; so is one with a file of that name, or a folder `parts`, that no run made.
+        """
+        folder = _checked(path, makes)
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as e:
+                raise StratoscopeError(f"{folder} is in use by another run", "wait for it to end", ANOTHER) from e
+            if not os.fstat(lock).st_size:
+                os.write(lock, MARK.encode())
+            opened = cls(folder)
+            opened._clear_leftovers()
+            yield opened
+        finally:
+            os.close(lock)
+
+    def part(self, name: str) -> Path:
+        """Where a part lives, finished or not."""
+        return self.path / PARTS / name
+
+    def has(self, name: str) -> bool:
+        """Whether the part is finished and undamaged."""
+        path, mark = self.part(name), self._mark(name)
+        try:
+            return mark.read_bytes().strip() == file_sha256(path).encode()
+        except OSError:
+            return False
+
+    def save(self, name: str, tensors: Mapping[str, Tensor]) -> Path:
+        """Write a part whole, then its checksum."""
+        path = self.part(name)
+        tmp = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        with disk_errors(self.path):
+            if not (self.path / LOCK).exists():
+                raise StratoscopeError(f"{self.path} was removed while the run was writing to it; run it again")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                save_file({k: t.contiguous() for k, t in tensors.items()}, tmp)
+                os.replace(tmp, path)
+            except BaseException:
+                tmp.unlink(missing_ok=True)
+                raise
+            write_text(self._mark(name), file_sha256(path))
+        return path
+
+    def load(self, name: str) -> dict[str, Tensor]:
+        """The tensors of a finished part."""
+        return load_file(self.part(name))
+
+    def drop_parts(self, keep: Callable[[str], bool] = lambda name: False) -> None:
+        """Delete parts whose relative name is not kept."""
+        root = self.path / PARTS
+        for path in sorted(root.rglob("*"), reverse=True):  # what a folder holds before the folder
+            if path.is_dir():
+                _remove_if_empty(path)
+            elif not keep(str(path.relative_to(root)).removesuffix(".sha256")):
+                path.unlink()
+        if root.is_dir():
+            _remove_if_empty(root)
+
+    def _clear_leftovers(self) -> None:
+        """Delete what a killed run left half-written: files by our own names only, in the places where runs write."""
+        parts = self.path / PARTS
+        ours = {kind.file for kind in KINDS} | {record.arrays_name(kind.file) for kind in KINDS}
+        ours |= {"report.html", "run.yaml"}
+        for place in (self.path, self.path / FIGURES, parts, *parts.glob("*/")):
+            for leftover in place.glob(".*.tmp"):
+                name = LEFTOVER.fullmatch(leftover.name)
+                if name and (place != self.path or name[1] in ours):
+                    leftover.unlink(missing_ok=True)
+        for leftover in parts.rglob(".tmp??????"):  # safetensors' own
+            leftover.unlink(missing_ok=True)
+
+    def _mark(self, name: str) -> Path:
+        path = self.part(name)
+        return path.with_name(path.name + ".sha256")
+
+
+def is_ours(folder: Path) -> bool:
+    """Whether a run of ours made this folder: its lock is a plain file with our mark, or all there is, still empty."""
+    lock = folder / LOCK
+    try:
+        if not stat.S_ISREG(lock.lstat().st_mode):
+            return False
+        content = lock.read_bytes()
+        return content == MARK.encode() or (not content and [p.name for p in folder.iterdir()] == [LOCK])
+    except OSError:
+        return False
+
+
+def _checked(path: str | Path, makes: str | None) -> Path:
+    """The folder, if a run may write to it; refused before any work otherwise."""
+    if not str(path).strip():
+        raise StratoscopeError("expected a folder for --out, got an empty name")
+    folder = Path(path)
+    if folder.exists() and not folder.is_dir():
+        raise StratoscopeError(f"--out {folder} is a file; give a folder")
+    if folder.is_symlink() and not folder.exists():
+        raise StratoscopeError(f"--out {folder} is a link to nothing", ANOTHER)
+    lock = folder / LOCK
+    if (lock.exists() or lock.is_symlink()) and not is_ours(folder):
+        raise StratoscopeError(f"{folder} has a file '{LOCK}' that no run of stratoscope made", ANOTHER)
+    for kind in KINDS:
+        there = folder / kind.file
+        if not there.exists() and not there.is_symlink():
+            continue
+        written = record.header(there)
+        if written is None and not (is_ours(folder) and makes == kind.file):
+            raise StratoscopeError(f"{folder} has a file '{kind.file}' that no run of stratoscope made", ANOTHER)
+        if makes not in (None, kind.file):
+            raise StratoscopeError(f"{folder} holds {kind.what} ({kind.file})", ANOTHER)
+    if not is_ours(folder):
+        for name in (PARTS, FIGURES, "report.html", "run.yaml"):
+            if (folder / name).exists() or (folder / name).is_symlink():
+                raise StratoscopeError(f"{folder} has '{name}', which no run of stratoscope made", ANOTHER)
+    return folder
+
+
+def _remove_if_empty(folder: Path) -> None:
+    if not any(folder.iterdir()):
+        folder.rmdir()
