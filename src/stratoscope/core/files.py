@@ -48,9 +48,7 @@ def disk_errors(path: Path) -> Iterator[None]:
         if number in (errno.ENOSPC, errno.EDQUOT):
             raise StratoscopeError(f"no space left on the disk of {path}", "free some", ANOTHER) from e
         if number == errno.ENOENT:
-            raise StratoscopeError(
-                f"{path} was removed while the run was writing to it; run the same command again"
-            ) from e
+            raise StratoscopeError(f"{path} was removed during the run; run the same command again") from e
         raise StratoscopeError(f"cannot write to {path}: {os.strerror(number)}", ANOTHER) from e
 
 

@@ -78,7 +78,7 @@ class Matrix:
             None if self.low is None else self.low[block],
             None if self.high is None else self.high[block],
             self.interval,
-            None if self.replicates is None else self.replicates[:, *block],
+            None if self.replicates is None else self.replicates[:, block[0], block[1]],
         )
 
     def at(self, row: tuple[str, int], column: tuple[str, int]) -> float:

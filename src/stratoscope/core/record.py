@@ -25,7 +25,6 @@ from stratoscope.core.files import atomic, canonical_json, digest, file_sha256, 
 T = TypeVar("T")
 Arrays = dict[str, np.ndarray[Any, Any]]
 
-HEADER = ("kind", "format", "sha256", "arrays")
 AGAIN = "run the same command again to make it anew"
 
 
@@ -35,7 +34,7 @@ def arrays_name(file: str) -> str:
 
 
 def save(result: Any, path: Path, *, kind: str, format: int) -> None:
-    """Write a frozen result; its arrays come first and the record holds their checksum, so that it is whole or absent."""
+    """Write a frozen result; its arrays come first and the record holds their checksum, so it is whole or missing."""
     arrays: Arrays = {}
     plain = to_plain(result, arrays)
     beside = path.with_name(arrays_name(path.name))
@@ -44,7 +43,7 @@ def save(result: Any, path: Path, *, kind: str, format: int) -> None:
 
         with atomic(beside) as f:
             f.write(to_bytes({k: np.ascontiguousarray(v) for k, v in sorted(arrays.items())}))
-    record = {"kind": kind, "format": format, "arrays": file_sha256(beside) if arrays else None, **plain}
+    record = {"kind": kind, "format": format, "arrays_sha256": file_sha256(beside) if arrays else None, **plain}
     record["sha256"] = digest(record, length=64)
     write_text(path, canonical_json(record) + "\n")
     if not arrays:
@@ -73,7 +72,7 @@ def load(cls: type[T], path: Path, *, kind: str, format: int) -> T:
             )
         if plain.pop("sha256") != digest(plain, length=64):
             raise ValueError("its checksum does not match")
-        return typing.cast(T, from_plain(cls, plain, _read_arrays(path, plain["arrays"])))
+        return typing.cast(T, from_plain(cls, plain, _read_arrays(path, plain["arrays_sha256"])))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as e:
         raise DamagedResultError(f"{path} is damaged ({e})", AGAIN) from e
 
@@ -153,7 +152,7 @@ def from_plain(kind: Any, plain: Any, arrays: Arrays | None = None) -> Any:
 
 
 def _dataclass(cls: type, plain: Mapping[str, Any], arrays: Arrays) -> Any:
-    known = {}
+    known: dict[str, Any] = {}
     for f in stored(cls):
         if f.name not in plain:
             continue

@@ -15,7 +15,7 @@ class Statement:
     """Whether one claim of a paper holds here."""
 
     id: str
-    """Claim and subject, such as `wu2020-top-changes-more:base:tuned`: stable, unique in a result, a link on its page."""
+    """Claim and subject, such as `wu2020-top-changes-more:base:tuned`: stable, unique in a result."""
     claim: str
     """The claim in one sentence, as the paper makes it."""
     source: str

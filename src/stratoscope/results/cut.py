@@ -65,4 +65,4 @@ class Cut(Result):
     parameters: Mapping[str, int]
     latency: Mapping[str, Any]
     reload: Mapping[str, Any]
-    """Rows on which the checkpoint, loaded with plain transformers, gave the same logits, and how far apart they were."""
+    """Rows on which the checkpoint gave the same logits with plain transformers, and how far apart they were."""

@@ -81,7 +81,7 @@ class RunFolder:
         tmp = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         with disk_errors(self.path):
             if not (self.path / LOCK).exists():
-                raise StratoscopeError(f"{self.path} was removed while the run was writing to it; run it again")
+                raise StratoscopeError(f"{self.path} was removed during the run; run it again")
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
                 save_file({k: t.contiguous() for k, t in tensors.items()}, tmp)
