@@ -1,14 +1,18 @@
-"""Options of an analysis: one dataclass that flags, YAML and keywords share, so that each is spelled once."""
+"""Options of an analysis: one dataclass that flags, YAML and keywords share, so that each is spelled once.
+
+Kept free of heavy imports, as are the dataclasses themselves: `--help` reads them.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from stratoscope.core.errors import unknown_name
-from stratoscope.core.record import to_plain
+from stratoscope.core.errors import StratoscopeError, unknown_name
 
 T = TypeVar("T")
 
@@ -23,11 +27,13 @@ class Option:
     """Name on the command line where it is not the field's own, such as `--measure` for `measures`."""
     short: str | None = None
     answer: bool = True
-    """Whether the answer depends on it; how many workers compute it does not."""
+    """Whether the answer depends on it; on the number of workers it does not."""
     parse: Callable[[str], Any] | None = None
     """From the text typed on the command line or in YAML to the value."""
     hidden: bool = False
     """For Python only."""
+    least: float | None = None
+    """Smallest value allowed."""
 
 
 def option(default: Any, help: str, **known: Any) -> Any:
@@ -42,15 +48,15 @@ def described(options: type) -> dict[str, tuple[dataclasses.Field[Any], Option]]
 
 
 def answering(options: Any) -> dict[str, Any]:
-    """The options an answer depends on, as plain data: what two requests differ in."""
+    """The options an answer depends on: what two requests differ in."""
     fields = [f for f in dataclasses.fields(options) if "option" in f.metadata and f.metadata["option"].answer]
-    return {f.name: to_plain(getattr(options, f.name)) for f in fields}
+    return {f.name: getattr(options, f.name) for f in fields}
 
 
 def changed(options: Any) -> dict[str, Any]:
-    """The options that are not at their default, as plain data."""
+    """The options that are not at their default: what `run.yaml` says of them."""
     now = {f.name: (getattr(options, f.name), f.default) for f in dataclasses.fields(options)}
-    return {name: to_plain(value) for name, (value, default) in now.items() if value != default}
+    return {name: value for name, (value, default) in now.items() if value != default}
 
 
 def read_options(cls: type[T], given: Mapping[str, Any]) -> T:
@@ -59,3 +65,73 @@ def read_options(cls: type[T], given: Mapping[str, Any]) -> T:
     if strange := next((name for name in given if name not in known), None):
         raise unknown_name("option", strange, known)
     return cls(**given)
+
+
+def check_options(options: Any) -> None:
+    """Refuse numbers that are none, or below the least that an option allows."""
+    for f in dataclasses.fields(options):
+        known, value = f.metadata.get("option"), getattr(options, f.name)
+        if known is None or known.least is None or value is None:
+            continue
+        flag = known.flag or f"--{f.name.replace('_', '-')}"
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise StratoscopeError(f"expected {flag} as a number, got '{value}'")
+        if value < known.least:
+            raise StratoscopeError(f"expected {flag} of at least {known.least:g}, got {value:g}")
+    if not 0 <= getattr(options, "seed", 0) < 2**63:
+        raise StratoscopeError(f"expected a --seed of at least 0 and below 2^63, got {options.seed}")
+
+
+BYTES = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+
+
+def parse_bytes(text: str) -> float:
+    """Read a size such as `4GB`, `800M` or `1e9`."""
+    match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([KMGT]?)i?B?\s*", str(text), flags=re.IGNORECASE)
+    try:
+        size = float(match[1]) * BYTES[match[2].upper()] if match else 0.0
+    except ValueError:
+        size = 0.0
+    if not 0 < size < math.inf:
+        raise StratoscopeError(f"expected a size such as 4GB or 800MB, got '{text}'")
+    return size
+
+
+def parse_layers(text: str) -> tuple[int, ...]:
+    """Read layers such as `0,3-6` (inclusive)."""
+    layers: set[int] = set()
+    for piece in str(text).split(","):
+        match = re.fullmatch(r"\s*(\d{1,4})\s*(?:-\s*(\d{1,4}))?\s*", piece)
+        if not match or int(match[2] or match[1]) < int(match[1]):
+            raise StratoscopeError(f"expected layers such as '0,3-6', got '{text}'")
+        layers |= set(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return tuple(sorted(layers))
+
+
+# Fields that several analyses have, spelled once.
+
+
+def seed() -> Any:
+    return option(0, "Seed of every random choice.")
+
+
+def length() -> Any:
+    return option(None, "Tokens kept of a text; by default as many as in fine-tuning.")
+
+
+def batch_tokens() -> Any:
+    return option(None, "Largest number of tokens in a batch.", answer=False, least=1)
+
+
+def memory() -> Any:
+    return option(
+        None, "Memory to work in, e.g. 4GB; by default half of the machine's.", answer=False, parse=parse_bytes
+    )
+
+
+def workers() -> Any:
+    return option(None, "Number of processes; by default one per core.", answer=False, least=1)
+
+
+def overwrite() -> Any:
+    return option(False, "Replace another result in the folder.", answer=False)

@@ -1,0 +1,24 @@
+"""How to cut a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stratoscope.core.options import batch_tokens, length, option, overwrite, seed
+
+TOP, ANY = BLOCKS = ("top", "any")
+"""Cut off the top blocks; or leave out any run of blocks, wherever it lies."""
+
+
+@dataclass(frozen=True)
+class CutOptions:
+    """How to cut: flags, YAML keys and keywords are these fields."""
+
+    seed: int = seed()
+    length: int | None = length()
+    batch_tokens: int | None = batch_tokens()
+    head: bool = option(False, "Tune the head further for the layer it will read.")
+    confidence: float = option(0.95, "Confidence level that the loss stays within the budget.")
+    blocks: str = option(TOP, "top: truncate; any: skip any span of blocks.")
+    keep: int = option(1, "Smallest number of blocks that stay.", least=1)
+    overwrite: bool = overwrite()

@@ -1,0 +1,18 @@
+"""How to judge a model at every depth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stratoscope.core.options import batch_tokens, length, option, overwrite, seed
+
+
+@dataclass(frozen=True)
+class DepthOptions:
+    """How to measure depth: flags, YAML keys and keywords are these fields."""
+
+    seed: int = seed()
+    length: int | None = length()
+    batch_tokens: int | None = batch_tokens()
+    skip: bool = option(True, "Skip every span of blocks too.")
+    overwrite: bool = overwrite()

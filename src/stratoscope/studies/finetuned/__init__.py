@@ -1,0 +1,1 @@
+"""A base model and what was tuned from it, on one page."""

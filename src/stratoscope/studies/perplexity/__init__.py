@@ -1,0 +1,1 @@
+"""A decoder judged by perplexity at every depth."""

@@ -1,0 +1,21 @@
+"""How to judge a decoder by perplexity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stratoscope.core.options import batch_tokens, option, overwrite, seed
+
+
+@dataclass(frozen=True)
+class PerplexityOptions:
+    """How to measure perplexity: flags, YAML keys and keywords are these fields."""
+
+    limit: int | None = option(None, "Use a random sample of N texts.")
+    seed: int = seed()
+    length: int | None = option(None, "Tokens kept of a text.")
+    text: str | None = option(None, "Column that holds the text.")
+    columns: str | None = option(None, "Names of the columns of a CSV or TSV without a header.")
+    split: str | None = option(None, "Split of a hub data set.")
+    batch_tokens: int | None = batch_tokens()
+    overwrite: bool = overwrite()
