@@ -93,7 +93,7 @@ def compare(
 
     from stratoscope.core.errors import unknown_name
     from stratoscope.models.open.loading import ModelSpec
-    from stratoscope.studies.compare.options import Options
+    from stratoscope.studies.compare.options import CompareOptions as Options
     from stratoscope.studies.compare.study import compare as run
 
     known = [f.name for f in fields(Options)]

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.files import file_sha256
-from stratoscope.runs.kinds import MODEL
 
-CONFIG = MODEL.file
+CONFIG = "config.json"
 SAFE = "model.safetensors"
 SAFE_INDEX = "model.safetensors.index.json"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.files import digest
-from stratoscope.core.progress import Progress
-from stratoscope.core.provenance import code_key
 from stratoscope.data.corpus import Corpus
 from stratoscope.models.open.loading import LoadedModel, ModelSpec, Survey, choose_device, load
 from stratoscope.models.read.hidden import extract
 from stratoscope.models.text.rows import Rows
-from stratoscope.runs.folder import RunFolder
+from stratoscope.runs.run import Run, part_prefix
 from stratoscope.statistics.rows import CHUNK
 
+ACTIVATIONS = "activations"
 SHARD_BYTES = 5e8
 """Memory the rows of one shard may take: what a killed run loses at most, and enough text to sort by length."""
 
@@ -64,9 +61,7 @@ def chosen_layers(survey: Survey, name: str, layers: tuple[int, ...] | None) -> 
     return layers
 
 
-def keep_activations(
-    spec: ModelSpec, survey: Survey, reading: Reading, folder: RunFolder, progress: Progress
-) -> list[Pieces]:
+def keep_activations(spec: ModelSpec, survey: Survey, reading: Reading, running: Run) -> list[Pieces]:
     """Files with the rows of each chosen layer; the model is loaded only if a shard is missing or damaged."""
     layers = chosen_layers(survey, spec.label, reading.layers)
     bounds = chunk_starts(reading.rows.sentence)
@@ -80,18 +75,17 @@ def keep_activations(
         reading.subword,
         list(layers),
     ]
-    names = [f"{_prefix()}{digest([*made_from, shard])}.safetensors" for shard in shards]
-    missing = [k for k, name in enumerate(names) if not folder.has(name)]
-    if missing:
-        model = load(spec, seen=survey)
-        with progress.step(f"reading with {spec.label}", sum(shards[k][-1] - shards[k][0] for k in missing)) as advance:
-            for k in missing:
-                tensors = _shard(model, reading, layers, shards[k], advance)
-                folder.save(names[k], partial(save_file, tensors))
+    model = cache(lambda: load(spec, seen=survey))
+    paths = []
+    with running.progress.step(f"reading with {spec.label}", len(reading.rows)) as advance:
+        for shard in shards:
+            make = partial(_shard, model, reading, layers, shard)
+            paths.append(running.file(ACTIVATIONS, [*made_from, shard], make))
+            advance(shard[-1] - shard[0])
     return [
         [
-            (str(folder.part(name).resolve()), _tensor_name(layer, start))
-            for name, shard in zip(names, shards, strict=True)
+            (str(path), _tensor_name(layer, start))
+            for path, shard in zip(paths, shards, strict=True)
             for start in shard[:-1]
         ]
         for layer in layers
@@ -99,19 +93,15 @@ def keep_activations(
 
 
 def made_by_this_code(part: str) -> bool:
-    """Whether a part holds activations that a later run can use; those of other code are of no use to anyone."""
-    return part.startswith(_prefix())
-
-
-def _prefix() -> str:
-    return f"activations-{code_key()[:16]}-"
+    """Whether a part holds activations that a later run can use."""
+    return part.startswith(part_prefix(ACTIVATIONS))
 
 
 def _shard(
-    model: LoadedModel, reading: Reading, layers: Sequence[int], shard: list[int], advance: Callable[[int], None]
+    load_model: Callable[[], LoadedModel], reading: Reading, layers: Sequence[int], shard: list[int]
 ) -> dict[str, Tensor]:
     """Rows of one shard, every layer cut at the chunks' bounds."""
-    first, last = shard[0], shard[-1]
+    model, first, last = load_model(), shard[0], shard[-1]
     corpus, rows = reading.rows.slice(reading.corpus, first, last)
     kept = [torch.empty(last - first, model.width) for _ in layers]
     for positions, hidden in extract(
@@ -120,7 +110,6 @@ def _shard(
         where = torch.from_numpy(positions)
         for target, layer in zip(kept, layers, strict=True):
             target[where] = hidden[layer]
-        advance(len(where))
     return {
         _tensor_name(layer, a): x[a - first : b - first].clone()
         for layer, x in zip(layers, kept, strict=True)
