@@ -21,9 +21,9 @@ from stratoscope.measures.table import ALL, parse, requests
 from stratoscope.measures.table import Request as Asked
 from stratoscope.models.open.checkpoints import locate
 from stratoscope.models.open.loading import ModelSpec, Survey, choose_device, survey
+from stratoscope.models.read.store import chosen_layers
 from stratoscope.models.text.rows import SUBWORDS, Rows, check_unit, plan_rows
 from stratoscope.runs.run import Request
-from stratoscope.studies.compare.activations import chosen_layers
 from stratoscope.studies.compare.options import CompareOptions
 
 FEWEST_ROWS = 4
@@ -53,9 +53,7 @@ class Plan:
     def layers(self) -> tuple[tuple[Layer, Survey], ...]:
         """Every layer compared, in the order of the axes, with its model."""
         return tuple(
-            (Layer(spec.label, k), seen)
-            for spec, seen in self.models
-            for k in chosen_layers(seen, spec.label, self.options.layers)
+            (Layer(spec.label, k), seen) for spec, seen in self.models for k in chosen_layers(seen, self.options.layers)
         )
 
     @cached_property
@@ -145,12 +143,12 @@ def make_plan(
         progress.note(f"the text of {corpus.name} is read from column {read}; --text chooses another")
     surveys = [survey(spec, progress=progress) for spec in specs]
     for spec, seen in zip(specs, surveys, strict=True):
-        chosen_layers(seen, spec.label, options.layers)
+        chosen_layers(seen, options.layers)
     rows = plan_rows(corpus, [s.encoder for s in surveys], options.unit)
     if len(rows) < FEWEST_ROWS:
         raise StratoscopeError(f"expected at least {FEWEST_ROWS} rows to compare, got {len(rows)}; give more text")
     wanted, notes = requests(options.measures, n=len(rows), width=max(s.width for s in surveys))
-    notes += _same_models(specs, surveys) + _left_out(corpus, rows)
+    notes += notes_of(specs, surveys, corpus, rows)
     return Plan(tuple(specs), tuple(surveys), corpus, rows, tuple(wanted), tuple(notes), options)
 
 
@@ -216,6 +214,8 @@ def _same_models(specs: Sequence[ModelSpec], surveys: Sequence[Survey]) -> list[
     ]
 
 
-def _left_out(corpus: Corpus, rows: Rows) -> list[str]:
-    notes = [f"left out: {count} {reason}" for reason, count in rows.dropped.items()]
+def notes_of(specs: Sequence[ModelSpec], surveys: Sequence[Survey], corpus: Corpus, rows: Rows) -> list[str]:
+    """What a reader must know of the models and the rows: models that are the same, texts left out or truncated."""
+    notes = _same_models(specs, surveys) + [f"left out: {count} {reason}" for reason, count in rows.dropped.items()]
+    notes += [f"{n} texts are read up to {rows.truncate} tokens by {name}" for name, n in rows.truncated.items()]
     return notes + ([f"left out: {corpus.skipped} blank rows of {corpus.name}"] if corpus.skipped else [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -18,12 +18,12 @@ from stratoscope.engine.local import local_engine
 from stratoscope.measures.bootstrap import bootstrap, check_memory
 from stratoscope.measures.score import Scoring, score_layers
 from stratoscope.measures.structure import findings
-from stratoscope.models.open.loading import ModelSpec
+from stratoscope.models.open.loading import ModelSpec, open_model
+from stratoscope.models.read.store import PART, Reading, store_layers, together
 from stratoscope.results.comparison import Comparison
-from stratoscope.runs.run import Draw, Run, run
+from stratoscope.runs.run import Draw, Run, part_prefix, run
 from stratoscope.statistics.rows import StoredRows
 from stratoscope.studies.asked import data_asked, models_asked, protocol
-from stratoscope.studies.compare.activations import Reading, chunk_starts, keep_activations, made_by_this_code
 from stratoscope.studies.compare.options import CompareOptions
 from stratoscope.studies.compare.plan import Plan, make_plan
 
@@ -49,7 +49,7 @@ def compare(
         lambda running: score_plan(plan, read_plan(plan, running), running),
         progress=progress,
         overwrite=options.overwrite,
-        keep=lambda part: options.keep and made_by_this_code(part),
+        keep=lambda part: options.keep and part.startswith(part_prefix(PART)),
         draw=draw,
         protocol=protocol("compare", asked, options=options),
         engine=lambda: local_engine(options.workers, work_of(plan)),
@@ -65,12 +65,16 @@ def work_of(plan: Plan) -> float:
 
 def read_plan(plan: Plan, running: Run) -> StoredRows:
     """Every layer's rows, read with each model once."""
-    options, rows = plan.options, plan.rows
-    reading = Reading(plan.corpus, rows, options.unit, options.subword, options.layers, options.batch_tokens)
-    files = [layer for spec, seen in plan.models for layer in keep_activations(spec, seen, reading, running)]
-    sizes = tuple(b - a for a, b in pairwise(chunk_starts(rows.sentence)))
-    precision = tuple(torch.finfo(getattr(torch, seen.dtype)).eps for _, seen in plan.layers)
-    return StoredRows(sizes, tuple(tuple(f) for f in files), precision)
+    unit, options = plan.rows.unit, plan.options
+    reading = Reading(
+        plan.corpus,
+        {unit: plan.rows},
+        subword=options.subword,
+        layers=options.layers,
+        batch_tokens=options.batch_tokens,
+    )
+    opened = [(partial(open_model, spec, seen=seen, progress=running.progress), seen) for spec, seen in plan.models]
+    return together([store_layers(open, seen, reading, running).rows[unit] for open, seen in opened])
 
 
 def score_plan(plan: Plan, stored: StoredRows, running: Run) -> Comparison:
