@@ -11,9 +11,8 @@ from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.runfolder import RunFolder, canonical_json, digest, write_text
 from stratoscope.data.corpus import Corpus
-from stratoscope.models.open.loading import ModelSpec
-from stratoscope.models.read.perplexity import Perplexity, load_causal
-from stratoscope.models.read.textdepths import perplexities
+from stratoscope.models.open.loading import CAUSAL, ModelSpec, open_model
+from stratoscope.models.read.perplexity import Perplexity, perplexities
 
 PERPLEXITY = kinds.PERPLEXITY.file
 KIND, FORMAT = "perplexity", 1
@@ -36,14 +35,14 @@ def perplexity_by_depth(
     spec = model if isinstance(model, ModelSpec) else ModelSpec(str(model))
     if batch_tokens is not None and batch_tokens < 1:
         raise StratoscopeError(f"expected --batch-tokens of at least 1, got {batch_tokens}")
-    loaded = load_causal(spec, progress=progress)
+    loaded = open_model(spec, CAUSAL, progress=progress)
     with progress.step(f"perplexity of {loaded.name} at every depth", len(corpus)) as advance:
         points = perplexities(loaded, corpus, length=length, batch_tokens=batch_tokens, advance=advance)
     if out is not None:
         record = {
             "kind": KIND,
             "format": FORMAT,
-            "model": {"name": loaded.name, "source": loaded.source, "fingerprint": loaded.fingerprint},
+            "model": {"name": loaded.name, "source": spec.source, "fingerprint": loaded.fingerprint},
             "corpus": {"name": corpus.name, "fingerprint": corpus.fingerprint, "texts": len(corpus)},
             "points": [asdict(p) for p in points],
             "versions": versions(),

@@ -16,8 +16,7 @@ from stratoscope.core.runfolder import LOCK, RunFolder, canonical_json, digest, 
 from stratoscope.data.tasks.data import TaskData
 from stratoscope.models.open.checkpoints import Checkpoint, fingerprint
 from stratoscope.models.open.guard import quiet
-from stratoscope.models.open.loading import ModelSpec, load, survey
-from stratoscope.models.open.task import load_for_task
+from stratoscope.models.open.loading import ModelSpec, open_model, survey
 from stratoscope.models.surgery.blocks import exported, parse_drop
 from stratoscope.studies.finetune.recipes import resolve
 from stratoscope.studies.finetune.study import RECORD, Finetuned, FinetuneOptions, finetune
@@ -82,9 +81,9 @@ def _make_base(folder: Path, spec: ModelSpec, task: TaskData, what: Mapping[str,
     if made == what and weights == fingerprint(Checkpoint(str(folder), local=True)):
         return
     whole = replace(spec, dtype="float32", device="cpu")
-    model = load_for_task(whole, task, seed=0)
+    model = open_model(whole, task, seed=0)
     # A head or pooler drawn here would be the same for every seed: only a head that was stored goes along.
-    module: Any = exported(model.module if model.head == "kept" else load(whole).module, what["kept"])
+    module: Any = exported(model.module if model.head == "kept" else open_model(whole).module, what["kept"])
     with disk_errors(folder), quiet():
         if folder.exists():
             shutil.rmtree(folder)

@@ -1,131 +1,36 @@
-"""Run each model once over the corpus and keep every layer's rows in the run folder, shard by shard."""
+"""A run folder as the store of layers sees it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from pathlib import Path
 
-import numpy as np
-import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
 from stratoscope.core.codekey import code_key
-from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Progress
 from stratoscope.core.runfolder import RunFolder, digest
-from stratoscope.data.corpus import Corpus
-from stratoscope.models.open.loading import LoadedModel, ModelSpec, Survey, choose_device, load
-from stratoscope.models.read.hidden import extract
-from stratoscope.models.text.rows import Rows
-from stratoscope.statistics.rows import CHUNK
-
-SHARD_BYTES = 5e8
-"""Memory the rows of one shard may take: what a killed run loses at most, and enough text to sort by length."""
-
-Pieces = list[tuple[str, str]]
-"""(path, tensor name) of every chunk of one layer."""
+from stratoscope.models.read.store import PART
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What to read from every model."""
+class FolderRun:
+    """Keeps parts in a run folder, named by what they were made from and by which code."""
 
-    corpus: Corpus
-    rows: Rows
-    unit: str
-    subword: str
-    layers: tuple[int, ...] | None
-    """Layers to keep, all when None."""
-    batch_tokens: int | None
+    folder: RunFolder
+    progress: Progress
 
-
-def chunk_starts(sentence: np.ndarray[tuple[int], np.dtype[np.int64]], size: int = CHUNK) -> list[int]:
-    """Cut rows into chunks of whole sentences, at most `size` rows each unless one sentence is longer."""
-    ends = [*(np.flatnonzero(np.diff(sentence)) + 1).tolist(), len(sentence)]
-    starts, last = [0], 0
-    for end in ends:
-        if end - starts[-1] > size and last > starts[-1]:
-            starts.append(last)
-        last = end
-    return [*starts, len(sentence)]
-
-
-def chosen_layers(survey: Survey, name: str, layers: tuple[int, ...] | None) -> tuple[int, ...]:
-    """The layers asked for, checked against those the model has."""
-    if layers is None:
-        return tuple(range(survey.layers))
-    for k in layers:
-        if not 0 <= k < survey.layers:
-            raise StratoscopeError(f"'{name}' has no layer {k}; its layers are 0-{survey.layers - 1} (0 = embeddings)")
-    return layers
-
-
-def keep_activations(
-    spec: ModelSpec, survey: Survey, reading: Reading, folder: RunFolder, progress: Progress
-) -> list[Pieces]:
-    """Files with the rows of each chosen layer; the model is loaded only if a shard is missing or damaged."""
-    layers = chosen_layers(survey, spec.label, reading.layers)
-    bounds = chunk_starts(reading.rows.sentence)
-    chunks = max(1, int(SHARD_BYTES / (len(layers) * survey.width * 4 * CHUNK)))
-    shards = [bounds[k : k + chunks + 1] for k in range(0, len(bounds) - 1, chunks)]
-    made_from = [
-        survey.fingerprint,
-        survey.dtype,
-        str(choose_device(spec.device)),
-        reading.rows.fingerprint,
-        reading.subword,
-        list(layers),
-    ]
-    names = [f"{_prefix()}{digest([*made_from, shard])}.safetensors" for shard in shards]
-    missing = [k for k, name in enumerate(names) if not folder.has(name)]
-    if missing:
-        model = load(spec, seen=survey)
-        with progress.step(f"reading with {spec.label}", sum(shards[k][-1] - shards[k][0] for k in missing)) as advance:
-            for k in missing:
-                tensors = _shard(model, reading, layers, shards[k], advance)
-                folder.save(names[k], partial(save_file, tensors))
-    return [
-        [
-            (str(folder.part(name).resolve()), _tensor_name(layer, start))
-            for name, shard in zip(names, shards, strict=True)
-            for start in shard[:-1]
-        ]
-        for layer in layers
-    ]
+    def file(self, name: str, key: object, make: Callable[[], Mapping[str, Tensor]]) -> Path:
+        """The part called `name` made from `key`, made now if it is missing or damaged."""
+        part = f"{name}-{code_key()[:16]}-{digest(key)}.safetensors"
+        if not self.folder.has(part):
+            self.folder.save(part, partial(save_file, dict(make())))
+        return self.folder.part(part)
 
 
 def made_by_this_code(part: str) -> bool:
-    """Whether a part holds activations that a later run can use; those of other code are of no use to anyone."""
-    return part.startswith(_prefix())
-
-
-def _prefix() -> str:
-    return f"activations-{code_key()[:16]}-"
-
-
-def _shard(
-    model: LoadedModel, reading: Reading, layers: Sequence[int], shard: list[int], advance: Callable[[int], None]
-) -> dict[str, Tensor]:
-    """Rows of one shard, every layer cut at the chunks' bounds."""
-    first, last = shard[0], shard[-1]
-    corpus, rows = reading.rows.slice(reading.corpus, first, last)
-    kept = [torch.empty(last - first, model.width) for _ in layers]
-    for positions, hidden in extract(
-        model, corpus, rows, unit=reading.unit, subword=reading.subword, batch_tokens=reading.batch_tokens
-    ):
-        where = torch.from_numpy(positions)
-        for target, layer in zip(kept, layers, strict=True):
-            target[where] = hidden[layer]
-        advance(len(where))
-    return {
-        _tensor_name(layer, a): x[a - first : b - first].clone()
-        for layer, x in zip(layers, kept, strict=True)
-        for a, b in pairwise(shard)
-    }
-
-
-def _tensor_name(layer: int, start: int) -> str:
-    return f"layer{layer}.row{start}"
+    """Whether a part holds layers that a later run can use; those of other code are of no use to anyone."""
+    return part.startswith(f"{PART}-{code_key()[:16]}-")

@@ -20,8 +20,8 @@ from stratoscope.data.readers import read_corpus
 from stratoscope.measures.table import Request, requests
 from stratoscope.models.open.checkpoints import locate
 from stratoscope.models.open.loading import ModelSpec, Survey, choose_device, survey
+from stratoscope.models.read.store import chosen_layers
 from stratoscope.models.text.rows import Rows, plan_rows
-from stratoscope.studies.compare.activations import chosen_layers
 from stratoscope.studies.compare.options import Options, check
 
 FEWEST_ROWS = 4
@@ -50,9 +50,7 @@ class Plan:
     def layers(self) -> tuple[tuple[Layer, Survey], ...]:
         """Every layer compared, in the order of the axes, with its model."""
         return tuple(
-            (Layer(spec.label, k), seen)
-            for spec, seen in self.models
-            for k in chosen_layers(seen, spec.label, self.options.layers)
+            (Layer(spec.label, k), seen) for spec, seen in self.models for k in chosen_layers(seen, self.options.layers)
         )
 
     @cached_property
@@ -153,8 +151,8 @@ def make_plan(
         read = " and ".join(f"'{corpus.columns[role]}'" for role in ("text", "pair") if role in corpus.columns)
         progress.note(f"the text of {corpus.name} is read from column {read}; --text chooses another")
     surveys = [survey(spec, progress=progress) for spec in specs]
-    for spec, seen in zip(specs, surveys, strict=True):
-        chosen_layers(seen, spec.label, options.layers)
+    for seen in surveys:
+        chosen_layers(seen, options.layers)
     rows = plan_rows(corpus, [s.encoder for s in surveys], options.unit)
     if len(rows) < FEWEST_ROWS:
         raise StratoscopeError(f"expected at least {FEWEST_ROWS} rows to compare, got {len(rows)}; give more text")

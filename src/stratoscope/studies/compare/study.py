@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from itertools import pairwise
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,10 @@ from stratoscope.engine.local import local_engine
 from stratoscope.measures.bootstrap import bootstrap, check_memory
 from stratoscope.measures.score import Scoring, Setting, score_layers
 from stratoscope.measures.structure import findings
-from stratoscope.models.open.loading import ModelSpec
+from stratoscope.models.open.loading import ModelSpec, open_model
+from stratoscope.models.read.store import Reading, store_layers, together
 from stratoscope.statistics.rows import StoredRows
-from stratoscope.studies.compare.activations import Reading, chunk_starts, keep_activations, made_by_this_code
+from stratoscope.studies.compare.activations import FolderRun, made_by_this_code
 from stratoscope.studies.compare.options import Options
 from stratoscope.studies.compare.plan import Plan, make_plan
 
@@ -108,12 +109,21 @@ def _run(plan: Plan, folder: RunFolder, progress: Progress) -> Comparison:
 
 def _stored(plan: Plan, folder: RunFolder, progress: Progress) -> StoredRows:
     """Every layer's rows, read with each model once."""
-    options, rows = plan.options, plan.rows
-    reading = Reading(plan.corpus, rows, options.unit, options.subword, options.layers, options.batch_tokens)
-    files = [layer for spec, seen in plan.models for layer in keep_activations(spec, seen, reading, folder, progress)]
-    sizes = tuple(b - a for a, b in pairwise(chunk_starts(rows.sentence)))
-    precision = tuple(torch.finfo(getattr(torch, seen.dtype)).eps for _, seen in plan.layers)
-    return StoredRows(sizes, tuple(tuple(f) for f in files), precision)
+    options = plan.options
+    reading = Reading(
+        plan.corpus,
+        {options.unit: plan.rows},
+        subword=options.subword,
+        layers=options.layers,
+        batch_tokens=options.batch_tokens,
+    )
+    run = FolderRun(folder, progress)
+    return together(
+        [
+            store_layers(partial(open_model, spec, seen=seen, progress=progress), seen, reading, run).rows[options.unit]
+            for spec, seen in plan.models
+        ]
+    )
 
 
 def _finished(folder: RunFolder, request: str, *, overwrite: bool, progress: Progress) -> Comparison | None:

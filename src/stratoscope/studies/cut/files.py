@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,10 @@ from stratoscope.data.baselines import bag_of_words_scores, majority_scores
 from stratoscope.data.metrics import Floats, interval
 from stratoscope.models.open.checkpoints import locate
 from stratoscope.models.open.guard import quiet
-from stratoscope.models.open.task import auto_class
+from stratoscope.models.open.heads import auto_class
+from stratoscope.models.read.head import predict
 from stratoscope.models.surgery.latency import ROUNDS, latency_ratio
 from stratoscope.models.surgery.reload import check_reload
-from stratoscope.models.text.examples import predict
 from stratoscope.studies.cut.card import model_card
 from stratoscope.studies.cut.confirm import Tested
 from stratoscope.studies.cut.work import Judged, Work
@@ -72,7 +72,7 @@ def write_cut(folder: Path, work: Work, judged: Judged, tested: Sequence[Tested]
 def _check_judged(work: Work, small: nn.Module, scores: Floats) -> None:
     """The model about to be written must be the one that was judged."""
     rows = slice(0, RELOADED)
-    got = predict(small, work.inputs["validation"], rows=work.sure[rows])
+    got = predict(replace(work.model, module=small), work.inputs["validation"], rows=work.sure[rows])
     apart = float(np.abs(got - scores[rows]).max())
     if not apart <= APART * max(1.0, float(np.abs(got).max())):
         raise StratoscopeError(
@@ -160,7 +160,7 @@ def _warnings(work: Work, before: float, after: float, floor: dict[str, float], 
         )
     elif after <= floor[name]:
         found.append(f"the cut model ({work.metric.name} {after:.3f}) does not beat {simple}; the whole one does")
-    if cut := work.inputs["validation"].cut:
+    if cut := work.inputs["validation"].truncated:
         found.append(f"{cut} validation texts are longer than {work.length} tokens and were cut to that")
     if not converged:
         found.append("the head had not converged when its tuning was stopped")

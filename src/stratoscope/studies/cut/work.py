@@ -9,7 +9,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from stratoscope.core.codekey import code_key
 from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.core.progress import Progress
 from stratoscope.core.runfolder import RunFolder
@@ -17,13 +16,22 @@ from stratoscope.data.metrics import Metric, metric_named
 from stratoscope.data.tasks.data import SPLITS, TaskData
 from stratoscope.models.heads.fit import FittedHead, fit_head
 from stratoscope.models.heads.fitting import Goal, scale_of
-from stratoscope.models.open.loading import ModelSpec, Survey, choose_device, survey
-from stratoscope.models.open.tuned import check_head, load_tuned
-from stratoscope.models.read.vectors import StoredVectors, head_scores, keep_vectors, reads_mean
+from stratoscope.models.open.loading import (
+    ModelSpec,
+    OpenedModel,
+    Survey,
+    check_head,
+    choose_device,
+    open_model,
+    survey,
+)
+from stratoscope.models.read.head import head_scores, predict, reads_mean
+from stratoscope.models.read.store import HeadInput, Reading, Stored, store_layers
 from stratoscope.models.surgery.blocks import keeping
-from stratoscope.models.surgery.spans import each_span
+from stratoscope.models.surgery.spans import score_spans
 from stratoscope.models.text.encoder import IntArray
-from stratoscope.models.text.examples import Floats, Inputs, predict, text_length, tokenise
+from stratoscope.models.text.examples import Floats, Inputs, text_length, tokenise
+from stratoscope.studies.compare.activations import FolderRun
 from stratoscope.studies.cut.confirm import Candidate, halves
 from stratoscope.studies.depth.study import trained_length
 
@@ -72,7 +80,7 @@ class Work:
 
     spec: ModelSpec
     seen: Survey
-    module: Any
+    model: OpenedModel
     """With its own head, in float32, on the device."""
     task: TaskData
     options: CutOptions
@@ -86,6 +94,10 @@ class Work:
     """Validation rows on which it is confirmed."""
     folder: RunFolder
     progress: Progress
+
+    @property
+    def module(self) -> Any:
+        return self.model.module
 
     @property
     def metric(self) -> Metric:
@@ -117,7 +129,7 @@ def prepare(
     spec: ModelSpec, task: TaskData, options: CutOptions, *, budget: float, folder: RunFolder, progress: Progress
 ) -> Work:
     """Load the model and tokenise the rows; what cannot be cut is refused here."""
-    device = choose_device(spec.device)
+    choose_device(spec.device)
     check_head(spec, task)
     seen = survey(spec, progress=progress)
     if seen.layers - 1 <= options.keep:
@@ -128,9 +140,9 @@ def prepare(
     length = text_length(seen.encoder, options.length, otherwise=trained_length(spec))
     splits = SPLITS if options.head else SPLITS[1:]
     inputs = {split: tokenise(task, split, seen.encoder, length=length) for split in splits}
-    module = load_tuned(spec, task, seen=seen, progress=progress).module.to(device)
+    model = open_model(spec, task, seen=seen, progress=progress)
     choose, sure = halves(len(task.validation), options.seed)
-    return Work(spec, seen, module, task, options, budget, inputs, length, choose, sure, folder, progress)
+    return Work(spec, seen, model, task, options, budget, inputs, length, choose, sure, folder, progress)
 
 
 def judge(work: Work) -> Judged:
@@ -161,7 +173,7 @@ def _depths(work: Work) -> Judged:
     for depth in depths:
         kept = tuple(range(1, depth + 1))
         with wearing(work.module, heads[kept].parameters if kept in heads else {}):
-            scores[kept] = head_scores(work.module, vectors.layer(depth), choices=inputs.choices)
+            scores[kept] = head_scores(work.model, vectors.head_input(depth), choices=inputs.choices)
     candidates = tuple(Candidate(kept, work.score(s[work.choose], work.choose)) for kept, s in scores.items())
     return Judged(candidates, vectors.scores, lambda c: scores[c.kept][work.sure], heads)
 
@@ -169,45 +181,42 @@ def _depths(work: Work) -> Judged:
 def _tuned(work: Work, depths: range) -> dict[tuple[int, ...], FittedHead]:
     train = _vectors(work, "train")
     goal = Goal(work.inputs["train"].targets, work.inputs["train"].choices, work.task.regression)
-    start = scale_of(train.layer(work.blocks))
+    start = scale_of(train.head_input(work.blocks))
     heads = {}
     with work.progress.step(f"tuning heads on {work.spec.label}", len(depths)) as advance:
         for depth in depths:
-            fitted = fit_head(work.module, train.layer(depth), goal, start=start, seed=work.options.seed)
+            fitted = fit_head(work.module, train.head_input(depth), goal, start=start, seed=work.options.seed)
             heads[tuple(range(1, depth + 1))] = fitted
             advance(1)
     return heads
 
 
-def _vectors(work: Work, split: str) -> StoredVectors:
-    return keep_vectors(
-        lambda: work.module,
-        work.inputs[split],
-        work.folder,
-        layers=work.seen.layers,
-        width=work.seen.width,
-        made_from=[work.seen.fingerprint, work.task.fingerprint, split, work.length, code_key()],
-        label=f"reading {work.task.name} {split} with {work.spec.label}",
-        mean=reads_mean(work.module),
+def _vectors(work: Work, split: str) -> Stored:
+    reading = Reading(
+        work.task.corpus(split),
+        head=HeadInput(mean=reads_mean(work.module)),
+        choices=work.inputs[split].choices,
+        truncate=work.length,
         batch_tokens=work.options.batch_tokens,
-        progress=work.progress,
     )
+    return store_layers(lambda: work.model, work.seen, reading, FolderRun(work.folder, work.progress))
 
 
 def _spans(work: Work) -> Judged:
     """Every run of blocks left out; cuts to be confirmed are run again, on the rows they have not seen."""
     inputs, size = work.inputs["validation"], work.options.batch_tokens
     with work.progress.step(f"scoring {work.spec.label}", len(inputs)) as advance:
-        whole = predict(work.module, inputs, batch_tokens=size, advance=advance)
+        whole = predict(work.model, inputs, batch_tokens=size, advance=advance)
     candidates = []
     with work.progress.step(f"skipping blocks of {work.spec.label}", len(work.choose)) as advance:
-        for first, last, scores in each_span(work.module, inputs, rows=work.choose, batch_tokens=size, advance=advance):
+        spans = score_spans(work.model, inputs, rows=work.choose, batch_tokens=size, advance=advance)
+        for (first, last), scores in spans.skipped.items():
             kept = tuple(k for k in range(1, work.blocks + 1) if not first <= k <= last)
             if len(kept) >= work.options.keep:
                 candidates.append(Candidate(kept, work.score(scores, work.choose)))
 
     def confirming(candidate: Candidate) -> Floats:
         with keeping(work.module, candidate.kept):
-            return predict(work.module, inputs, rows=work.sure, batch_tokens=size)
+            return predict(work.model, inputs, rows=work.sure, batch_tokens=size)
 
     return Judged(tuple(candidates), whole, confirming, {})

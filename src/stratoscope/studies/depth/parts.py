@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,11 +21,12 @@ from stratoscope.data.metrics import interval, metric_named
 from stratoscope.data.tasks.data import SPLITS, TaskData
 from stratoscope.models.heads.fit import fit_head
 from stratoscope.models.heads.fitting import Goal, Scale, scale_of
-from stratoscope.models.open.loading import ModelSpec, Survey, choose_device, load
-from stratoscope.models.open.tuned import load_tuned
-from stratoscope.models.read.vectors import StoredVectors, keep_vectors, reads_mean
-from stratoscope.models.surgery.spans import each_span
+from stratoscope.models.open.loading import ModelSpec, OpenedModel, Survey, open_model
+from stratoscope.models.read.head import reads_mean
+from stratoscope.models.read.store import HeadInput, Reading, Stored, store_layers
+from stratoscope.models.surgery.spans import score_spans
 from stratoscope.models.text.examples import Floats, Inputs, text_length, tokenise
+from stratoscope.studies.compare.activations import FolderRun
 
 SPAN_ROWS = 256
 """Examples whose skip scores are kept in one part: what a killed run loses at most."""
@@ -55,8 +55,8 @@ class Encoder:
     inputs: dict[str, Inputs]
     """By split."""
     length: int
-    module: Callable[[], Any]
-    """Loads the model at the first call."""
+    model: Callable[[], OpenedModel]
+    """Opens the model at the first call."""
 
     @property
     def info(self) -> ModelInfo:
@@ -91,32 +91,27 @@ def encoder_for(spec: ModelSpec, seen: Survey, task: TaskData, length: int, *, j
     inputs = {split: tokenise(task, split, seen.encoder, length=length) for split in SPLITS}
 
     @cache
-    def module() -> Any:
-        if judged:
-            return load_tuned(spec, task, seen=seen).module.to(choose_device(spec.device))
-        return load(spec, seen=seen).module
+    def model() -> OpenedModel:
+        return open_model(spec, task if judged else None, seen=seen)
 
-    return Encoder(spec, seen, inputs, length, module)
+    return Encoder(spec, seen, inputs, length, model)
 
 
-def vectors_of(work: Work, encoder: Encoder, split: str) -> StoredVectors:
+def vectors_of(work: Work, encoder: Encoder, split: str) -> Stored:
     """What the head reads at every layer for the texts of a split."""
-    return keep_vectors(
-        encoder.module,
-        encoder.inputs[split],
-        work.folder,
-        layers=encoder.seen.layers,
-        width=encoder.seen.width,
-        made_from=[encoder.seen.fingerprint, work.task.fingerprint, split, encoder.length, encoder is work.tuned],
-        label=f"reading {work.task.name} {split} with {encoder.spec.label}",
-        mean=reads_mean(work.tuned.module()),
+    judged = encoder is work.tuned
+    reading = Reading(
+        work.task.corpus(split),
+        head=HeadInput(mean=reads_mean(work.tuned.model().module), scored=judged),
+        choices=encoder.inputs[split].choices,
+        truncate=encoder.length,
         batch_tokens=work.options.batch_tokens,
-        progress=work.progress,
     )
+    return store_layers(encoder.model, encoder.seen, reading, FolderRun(work.folder, work.progress))
 
 
 def tuned_heads(
-    work: Work, encoder: Encoder, vectors: dict[str, StoredVectors], start: Scale
+    work: Work, encoder: Encoder, vectors: dict[str, Stored], start: Scale
 ) -> tuple[list[Floats], list[str]]:
     """Validation scores of a head tuned on each layer, and what a reader should know of them."""
     label, found, constant, short = encoder.spec.label, [], [], []
@@ -144,12 +139,12 @@ def tuned_heads(
     return found, notes
 
 
-def _tuned_head(work: Work, vectors: dict[str, StoredVectors], k: int, start: Scale) -> dict[str, torch.Tensor]:
-    x = vectors["train"].layer(k)
+def _tuned_head(work: Work, vectors: dict[str, Stored], k: int, start: Scale) -> dict[str, torch.Tensor]:
+    x = vectors["train"].head_input(k)
     if scale_of(x).constant:
         return {"scores": torch.from_numpy(majority_scores(work.task)), "state": torch.tensor([True, True])}
-    fitted = fit_head(work.tuned.module(), x, work.goal, start=start, seed=work.options.seed)
-    scores = fitted.scores(work.tuned.module(), vectors["validation"].layer(k), choices=work.goal.choices)
+    fitted = fit_head(work.tuned.model().module, x, work.goal, start=start, seed=work.options.seed)
+    scores = fitted.scores(work.tuned.model().module, vectors["validation"].head_input(k), choices=work.goal.choices)
     return {"scores": torch.from_numpy(scores), "state": torch.tensor([False, fitted.converged])}
 
 
@@ -168,7 +163,8 @@ def skipped(work: Work, whole: Floats) -> tuple[Floats, Floats]:
             else:
                 scores = torch.full((blocks, blocks, last - first, whole.shape[1]), torch.nan, dtype=torch.float64)
                 rows, tokens = np.arange(first, last), work.options.batch_tokens
-                for a, b, found in each_span(tuned.module(), inputs, rows=rows, batch_tokens=tokens, advance=advance):
+                spans = score_spans(tuned.model(), inputs, rows=rows, batch_tokens=tokens, advance=advance)
+                for (a, b), found in spans.skipped.items():
                     scores[a - 1, b - 1] = torch.from_numpy(found)
                 work.folder.save(name, partial(save_file, {"scores": scores}))
             pieces.append(load_file(work.folder.part(name))["scores"].numpy())

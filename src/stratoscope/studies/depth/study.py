@@ -15,9 +15,8 @@ from stratoscope.core.runfolder import RunFolder, digest
 from stratoscope.data.baselines import bag_of_words, majority
 from stratoscope.data.tasks.data import SPLITS, TaskData
 from stratoscope.models.heads.fitting import scale_of
-from stratoscope.models.open.loading import ModelSpec, Survey, choose_device, survey
-from stratoscope.models.open.tuned import check_head
-from stratoscope.models.read.vectors import head_scores
+from stratoscope.models.open.loading import ModelSpec, Survey, check_head, choose_device, survey
+from stratoscope.models.read.head import head_scores
 from stratoscope.models.text.examples import text_length
 from stratoscope.studies.depth.parts import DepthOptions, Encoder, Work, encoder_for, skipped, tuned_heads, vectors_of
 from stratoscope.studies.finetune.study import RECORD, Finetuned
@@ -80,8 +79,8 @@ def _run(work: Work, request: str) -> Depth:
     stored = {split: vectors_of(work, tuned, split) for split in SPLITS}
     choices = tuned.inputs["validation"].choices
     validation = stored["validation"]
-    untuned = [head_scores(tuned.module(), validation.layer(k), choices=choices) for k in range(tuned.seen.layers)]
-    start = scale_of(stored["train"].layer(tuned.seen.layers - 1))
+    untuned = [head_scores(tuned.model(), validation.head_input(k), choices=choices) for k in range(tuned.seen.layers)]
+    start = scale_of(stored["train"].head_input(tuned.seen.layers - 1))
     curves, notes = [Curve(UNTUNED, tuple(map(work.point, untuned)))], _texts_cut(work)
     for name, encoder in ((TUNED, tuned), (TUNEDORIG, work.base)):
         if encoder is None:
@@ -147,7 +146,7 @@ def _check_base(specs: Sequence[ModelSpec], surveys: Sequence[Survey]) -> None:
 
 def _texts_cut(work: Work) -> list[str]:
     inputs = work.tuned.inputs
-    cut = sum(inputs[split].cut for split in SPLITS)
+    cut = sum(inputs[split].truncated for split in SPLITS)
     return (
         [f"{cut} texts of {work.task.name} are longer than {work.tuned.length} tokens and were cut to that"]
         if cut

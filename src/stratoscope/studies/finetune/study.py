@@ -22,9 +22,9 @@ from stratoscope.data.metrics import interval, metric_named
 from stratoscope.data.tasks.data import TaskData
 from stratoscope.models.open.checkpoints import Checkpoint, fingerprint
 from stratoscope.models.open.guard import quiet
-from stratoscope.models.open.loading import ModelSpec, Survey, choose_device, survey
-from stratoscope.models.open.task import TaskModel, load_for_task
-from stratoscope.models.text.examples import Inputs, predict, text_length, tokenise
+from stratoscope.models.open.loading import ModelSpec, OpenedModel, Survey, choose_device, open_model, survey
+from stratoscope.models.read.head import predict
+from stratoscope.models.text.examples import Inputs, text_length, tokenise
 from stratoscope.models.train.freezing import Frozen, freeze_, parse_freeze
 from stratoscope.models.train.trainer import Schedule, Setup, Trained, planned_steps, train_, windows
 from stratoscope.studies.finetune.recipes import RECIPES, FinetuneOptions, Recipe, resolve
@@ -135,7 +135,7 @@ def _prepare(spec: ModelSpec, task: TaskData, recipe: Recipe, options: FinetuneO
         parse_freeze(options.freeze, seen.layers - 1)
     length = text_length(seen.encoder, options.length, otherwise=recipe.length)
     train, validation = (tokenise(task, split, seen.encoder, length=length) for split in ("train", "validation"))
-    if cut := train.cut + validation.cut:
+    if cut := train.truncated + validation.truncated:
         progress.note(f"{cut} texts of {task.name} are longer than {length} tokens and were cut to that")
     steps = planned_steps(len(train), recipe.batch, recipe.epochs, recipe.max_steps)
     warmup = round(recipe.warmup * steps) if recipe.warmup < 1 else int(recipe.warmup)
@@ -155,11 +155,11 @@ def _run(work: _Work, folder: Path, seed: int) -> Finetuned:
         return finished
     (folder / RECORD).unlink(missing_ok=True)
     floor = {"majority": majority(work.task), "bag_of_words": bag_of_words(work.task)}
-    model = load_for_task(work.base, work.task, seed=seed, seen=work.seen, progress=work.progress)
+    model = open_model(work.base, work.task, seed=seed, seen=work.seen, progress=work.progress)
     frozen = freeze_(model.module, work.options.freeze)
     trained = train_(model.module, work.train, work.schedule, _setup(work, model, folder, request, seed))
     with work.progress.step(f"scoring {folder.name}", len(work.validation)) as advance:
-        scores = predict(model.module, work.validation, advance=advance)
+        scores = predict(model, work.validation, advance=advance)
     metric = metric_named(work.task.metric)
     value = metric.score(scores, work.validation.targets)
     low, high = interval(metric, scores, work.validation.targets)
@@ -178,12 +178,12 @@ def _run(work: _Work, folder: Path, seed: int) -> Finetuned:
     return Finetuned(folder, record)
 
 
-def _setup(work: _Work, model: TaskModel, folder: Path, request: str, seed: int) -> Setup:
+def _setup(work: _Work, model: OpenedModel, folder: Path, request: str, seed: int) -> Setup:
     metric = metric_named(work.task.metric)
     rows = np.linspace(0, len(work.validation) - 1, _early_rows(work)).astype(np.int64)
 
     def early() -> float:
-        return metric.score(predict(model.module, work.validation, rows=rows), work.validation.targets[rows])
+        return metric.score(predict(model, work.validation, rows=rows), work.validation.targets[rows])
 
     steps = work.schedule.steps
     return Setup(
@@ -205,7 +205,7 @@ def _early_rows(work: _Work) -> int:
     return min(EARLY_ROWS, len(work.validation), max(16, work.schedule.steps * work.schedule.batch // 10))
 
 
-def _save(model: TaskModel, folder: Path) -> None:
+def _save(model: OpenedModel, folder: Path) -> None:
     """Write the checkpoint; `finetune.json`, written after it, says that it is whole."""
     with disk_errors(folder), quiet():
         folder.mkdir(parents=True, exist_ok=True)
@@ -248,7 +248,9 @@ def _finished(folder: Path, request: str, *, overwrite: bool) -> Finetuned | Non
     return found if whole else None
 
 
-def _record(work: _Work, seed: int, request: str, model: TaskModel, frozen: Frozen, trained: Trained) -> dict[str, Any]:
+def _record(
+    work: _Work, seed: int, request: str, model: OpenedModel, frozen: Frozen, trained: Trained
+) -> dict[str, Any]:
     task, recipe = work.task, work.recipe
     return {
         "format": FORMAT,
@@ -268,7 +270,7 @@ def _record(work: _Work, seed: int, request: str, model: TaskModel, frozen: Froz
             "labels": None if task.labels is None else list(task.labels),
             "train": len(task.train),
             "validation": len(task.validation),
-            "cut": work.train.cut + work.validation.cut,
+            "cut": work.train.truncated + work.validation.truncated,
             "note": task.note,
         },
         "recipe": {"name": recipe.name, "reference": recipe.reference, "length": work.length, "epochs": recipe.epochs}
