@@ -142,7 +142,7 @@ def make_plan(
         read = " and ".join(f"'{corpus.columns[role]}'" for role in ("text", "pair") if role in corpus.columns)
         progress.note(f"the text of {corpus.name} is read from column {read}; --text chooses another")
     surveys = [survey(spec, progress=progress) for spec in specs]
-    for spec, seen in zip(specs, surveys, strict=True):
+    for seen in surveys:
         chosen_layers(seen, options.layers)
     rows = plan_rows(corpus, [s.encoder for s in surveys], options.unit)
     if len(rows) < FEWEST_ROWS:

@@ -1,4 +1,4 @@
-"""From what was read to the curves and the skip matrix: heads tuned on every layer, spans skipped, all with intervals."""
+"""From what was read to the curves and the skip matrix, all with intervals."""
 
 from __future__ import annotations
 
@@ -102,7 +102,8 @@ class Work:
 
     def resampled(self, scores: Floats) -> Values:
         """(resamples,) the metric of validation scores; the same resamples for all scores."""
-        return replicates(self.metric, scores, self.targets, seed=self.options.seed)
+        drawn: Values = replicates(self.metric, scores, self.targets, seed=self.options.seed)
+        return drawn
 
     def curve(self, name: str, scores: Sequence[Floats]) -> Curve:
         """The metric of each layer's validation scores, with intervals over the examples."""
@@ -149,9 +150,11 @@ def judge(work: Work, tuned: Mapping[str, Stored], base: Mapping[str, Stored] | 
         full_replicates=drawn,
         warnings=tuple(notes),
         provenance={"length": side.length, "head": "keeps its own pooler; tuned heads read standardised features"},
-        **floor,
-        **(skipped(work, whole) if work.options.skip else {}),
+        majority=floor["majority"],
+        bag_of_words=floor["bag_of_words"],
     )
+    if work.options.skip:
+        result = skipped(work, result, whole)
     return replace(result, statements=judge_depth(result))
 
 
@@ -191,8 +194,8 @@ def _tuned_head(work: Work, stored: Mapping[str, Stored], k: int, start: Scale) 
     return {"scores": torch.from_numpy(scores), "state": torch.tensor([False, fitted.converged])}
 
 
-def skipped(work: Work, whole: Floats) -> dict[str, Values]:
-    """Metric and agreement with the whole model for every span, NaN below the diagonal, and the metric on resamples."""
+def skipped(work: Work, result: Depth, whole: Floats) -> Depth:
+    """The result with metric and agreement for every span skipped, NaN below the diagonal, and the metric on resamples."""
     side, task, tokens = work.tuned, work.task, work.options.batch_tokens
     blocks, n = side.seen.layers - 1, len(task.validation)
     pieces = []
@@ -219,7 +222,7 @@ def skipped(work: Work, whole: Floats) -> dict[str, Values]:
     drawn = np.full((SPAN_RESAMPLES, blocks, blocks), np.nan)
     how: dict[str, Any] = {"seed": work.options.seed, "number": SPAN_RESAMPLES}
     drawn[:, *upper] = replicates(work.metric, joined[upper], work.targets, **how)
-    return {"skip": value, "skip_agreement": agreement, "skip_replicates": drawn}
+    return replace(result, skip=value, skip_agreement=agreement, skip_replicates=drawn)
 
 
 def described(task: TaskData) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from stratoscope.core.options import answering, changed, check_options
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.corpus import Corpus
 from stratoscope.data.readers import read_corpus
-from stratoscope.models.open.loading import CAUSAL, ModelSpec, Survey, check_causal_head, open_model, survey
+from stratoscope.models.open.loading import CAUSAL, ModelSpec, Survey, check_head, open_model, survey
 from stratoscope.models.read.perplexity import TEXTS, TextLosses, summaries, text_losses
 from stratoscope.results.perplexity import Perplexities
 from stratoscope.runs.run import Draw, Request, Run, run
@@ -37,7 +37,7 @@ def perplexity(
     options, progress = options or PerplexityOptions(), progress or Silent()
     check_options(options)
     spec = model if isinstance(model, ModelSpec) else ModelSpec(str(model))
-    check_causal_head(spec)
+    check_head(spec, CAUSAL)
     how = {"text": options.text, "columns": options.columns, "split": options.split}
     corpus = data if isinstance(data, Corpus) else read_corpus(str(data), **how)
     corpus = corpus.sample(options.limit, options.seed)
