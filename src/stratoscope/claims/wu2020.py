@@ -1,0 +1,176 @@
+"""Claims of Wu et al. 2020, Similarity Analysis of Contextual Word Representation Models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from stratoscope.claims.claim import (
+    CLEAR_DIFFERENCE,
+    FEW_LAYERS,
+    FEWEST_LAYERS,
+    OTHER_LAYERS,
+    CannotTellError,
+    Claim,
+    Evidence,
+)
+from stratoscope.claims.scores import Scores, average, halves, stacked
+from stratoscope.core.curve import Curve
+from stratoscope.core.model import ModelInfo
+from stratoscope.core.value import Values
+from stratoscope.measures.structure import UNCHANGED, drift, localization_chance, localization_curves, unchanged
+from stratoscope.results.comparison import Comparison
+
+MOSTLY = 2 / 3
+"""Share of pairs of layers that must agree before a curve is said to rise with depth."""
+
+
+def _top_changes_more(scores: Scores, *, base: str, tuned: str) -> Evidence:
+    curve = drift(scores.matrix, base, tuned)
+    if curve is None:
+        raise CannotTellError(OTHER_LAYERS, f"{base} and {tuned} were not compared at the same layers")
+    lower, upper = scores.halves(base)
+    similarity = 1 - stacked(curve.values, curve.replicates)
+    low, high = (average(similarity[:, h.positions], f"layers {h.layers}") for h in (lower, upper))
+    known = curve.values[curve.known]
+    largest = int(known.argmax())
+    return scores.evidence(
+        lambda s: s["low"] - s["high"],
+        raising={"low": low},
+        lowering={"high": high},
+        numbers={
+            "drift_lower": float(1 - low[0]),
+            "drift_upper": float(1 - high[0]),
+            "drift_largest": float(known[largest]),
+            "layer_largest": float(curve.layers[curve.known[largest]]),
+        },
+        words={"lower": lower.layers, "upper": upper.layers},
+        note=f"practically unchanged, the drift is below {UNCHANGED} at every layer" if unchanged(curve) else "",
+    )
+
+
+def _lower_more_alike(scores: Scores, *, first: str, second: str) -> Evidence:
+    block = scores.between(first, second)
+    pairs = zip(scores.halves(first), scores.halves(second), strict=True)
+    low, high = (
+        average(block[:, a.positions][:, :, b.positions], f"layers {a.layers} of {first} or {b.layers} of {second}")
+        for a, b in pairs
+    )
+    return scores.evidence(
+        lambda s: s["low"] - s["high"],
+        raising={"low": low},
+        lowering={"high": high},
+        numbers={"similarity_lower": float(low[0]), "similarity_upper": float(high[0])},
+    )
+
+
+@dataclass(frozen=True)
+class Localization:
+    """Localization scores of models, as their claims read them."""
+
+    curves: Mapping[str, Curve]
+    models: Mapping[str, ModelInfo]
+    chance: float
+    """How far two layers may differ by chance alone."""
+
+    @classmethod
+    def of(cls, comparison: Comparison) -> Localization:
+        """Of a comparison that holds neuronsim and svsim; z-scored where its findings are."""
+        found = comparison.findings
+        standardise = bool(found.get("localization_standardised", False))
+        chance = found.get("localization_chance")
+        if chance is None and isinstance(comparison.data.get("rows"), int):
+            chance = localization_chance(comparison, standardise=standardise)
+        curves = localization_curves(comparison, standardise=standardise)
+        return cls(curves, {m.name: m for m in comparison.models}, float(chance or 0.0))
+
+
+def _localization_rises(localization: Localization, *, model: str) -> Evidence:
+    curve = localization.curves[model]
+    known = curve.known
+    if len(known) < FEWEST_LAYERS:
+        raise CannotTellError(FEW_LAYERS, f"{len(known)} layers of {model} have a score, {FEWEST_LAYERS} are needed")
+    values = stacked(curve.values, curve.replicates)[:, known]
+    apart = float(np.ptp(values[0]))
+    return Evidence(
+        d=_share_rising(values),
+        interval=curve.interval,
+        numbers={"lowest_layer": float(values[0, 0]), "highest_layer": float(values[0, -1]), "range": apart},
+        words={"lowest": str(curve.layers[known[0]]), "highest": str(curve.layers[known[-1]])},
+        all_by_chance=apart <= localization.chance,
+        chance_level=localization.chance,
+        bounds=(0.0, 1.0),
+    )
+
+
+def _share_rising(values: Values) -> Values:
+    """(..., layers) to (...): of all pairs of layers, the share in which the deeper one has the higher value."""
+    shallow, deep = np.triu_indices(values.shape[-1], k=1)
+    missing = np.isnan(values).any(axis=-1)
+    return np.where(missing, np.nan, (values[..., deep] > values[..., shallow]).mean(axis=-1))
+
+
+def _less_localized_at_top(localization: Localization, *, base: str, tuned: str) -> Evidence:
+    curves = [localization.curves[name] for name in (base, tuned)]
+    upper = [halves(localization.models[c], k.layers)[1] for c, k in zip((base, tuned), curves, strict=True)]
+    before, after = (
+        average(stacked(c.values, c.replicates)[:, h.positions], f"layers {h.layers}")
+        for c, h in zip(curves, upper, strict=True)
+    )
+    return Evidence(
+        d=before - after,
+        interval=curves[0].interval,
+        numbers={"upper_before": float(before[0]), "upper_after": float(after[0])},
+        words={"upper": upper[0].layers},
+        chance=(-localization.chance, localization.chance),
+        chance_level=localization.chance,
+    )
+
+
+TOP_CHANGES_MORE = Claim(
+    id="wu2020-top-changes-more",
+    claim="Fine-tuning changes the top layers more than the bottom layers.",
+    source="Wu et al. 2020, section 6.1",
+    value="mean drift of the upper half of the layers minus that of the lower half",
+    margin=CLEAR_DIFFERENCE,
+    margin_meaning="a difference of mean drift that is clear",
+    text="From {base} to {tuned} the mean drift is {drift_lower} in the lower half (layers {lower}) and {drift_upper}"
+    " in the upper half (layers {upper}), a difference of {D}",
+    statistic=_top_changes_more,
+)
+LOWER_MORE_ALIKE = Claim(
+    id="wu2020-lower-more-alike",
+    claim="Lower layers are more similar across architectures than higher layers.",
+    source="Wu et al. 2020, section 5.1",
+    value="mean similarity of the lower halves of two models minus that of their upper halves",
+    margin=CLEAR_DIFFERENCE,
+    margin_meaning="a difference of mean similarity that is clear",
+    text="The lower halves of {first} and {second} have a mean similarity of {similarity_lower}, their upper halves"
+    " {similarity_upper}, a difference of {D}",
+    statistic=_lower_more_alike,
+)
+LOCALIZATION_RISES = Claim(
+    id="wu2020-localization-rises",
+    claim="Higher layers are more localized than lower ones.",
+    source="Wu et al. 2020, section 5.1",
+    value="share of pairs of layers in which the deeper one has the higher localization score",
+    margin=MOSTLY,
+    margin_meaning="two thirds of the pairs: the score mostly increases with depth",
+    text="The localization of {model} goes from {lowest_layer} at layer {lowest} to {highest_layer} at layer {highest};"
+    " of all pairs of layers the deeper one is the more localized in a share of {D}",
+    statistic=_localization_rises,
+)
+LESS_LOCALIZED_AT_TOP = Claim(
+    id="wu2020-less-localized-at-top",
+    claim="Fine-tuned models are less localized at the top layers than pre-trained ones.",
+    source="Wu et al. 2020, section 6.1",
+    value="mean localization score of the upper half before fine-tuning minus that after",
+    margin=CLEAR_DIFFERENCE,
+    margin_meaning="a difference of mean localization that is clear",
+    text="The mean localization of the upper half (layers {upper}) is {upper_before} in {base} and {upper_after} in"
+    " {tuned}, a difference of {D}",
+    statistic=_less_localized_at_top,
+)
+CLAIMS = (TOP_CHANGES_MORE, LOWER_MORE_ALIKE, LOCALIZATION_RISES, LESS_LOCALIZED_AT_TOP)
