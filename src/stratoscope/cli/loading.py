@@ -19,7 +19,7 @@ Base = Annotated[
     str, typer.Argument(help="Checkpoint folder or hub id of the model before fine-tuning.", metavar="BASE")
 ]
 Tuned = Annotated[str, typer.Argument(help="Checkpoint fine-tuned on the task.", metavar="TUNED")]
-Out = Annotated[Path, typer.Option("--out", help="Run folder for the result, figures and page.")]
+Out = Annotated[Path, typer.Option("--out", help="Run folder for everything this makes.")]
 
 
 @dataclass(frozen=True)

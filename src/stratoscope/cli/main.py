@@ -105,9 +105,9 @@ def run() -> None:
     """Entry point: bad input is one sentence on stderr and exit code 2; Ctrl-C is 130, SIGTERM 143."""
     from stratoscope.core.errors import StratoscopeError
 
-    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
-        if signal.getsignal(number) is usual:
-            signal.signal(number, _stop)
+    for caught, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
+        if signal.getsignal(caught) is usual:
+            signal.signal(caught, _stop)
     words = sys.argv[1:]
     try:
         sys.exit(app(words, prog_name="stratoscope", standalone_mode=False))
@@ -116,7 +116,7 @@ def run() -> None:
     except StratoscopeError as e:
         _refuse(str(e), words)
     except (StoppedError, KeyboardInterrupt) as e:
-        number = e.number if isinstance(e, StoppedError) else signal.SIGINT
+        number = e.number if isinstance(e, StoppedError) else int(signal.SIGINT)
         _refuse("interrupted; run the same command again: what was finished is kept", words, code=128 + number)
     except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -31,7 +31,7 @@ class Command(TyperCommand):
     """A command whose arguments, too, may come from `--config`."""
 
     def make_parser(self, ctx: Any) -> Any:
-        parser = super().make_parser(ctx)
+        parser: Any = super().make_parser(ctx)
         parse = parser.parse_args
 
         def parse_args(args: list[str]) -> tuple[dict[str, Any], list[str], Any]:
@@ -45,7 +45,7 @@ class Command(TyperCommand):
 
 def command(function: Callable[..., Answer]) -> Callable[..., None]:
     """A function as typer takes it: groups of options become flags, and the answer is shown."""
-    groups: dict[str, type] = {}
+    groups: dict[str, Any] = {}
     parameters: list[inspect.Parameter] = []
     parsed: set[str] = set()
     signature = inspect.signature(function, eval_str=True)
@@ -55,7 +55,8 @@ def command(function: Callable[..., Answer]) -> Callable[..., None]:
         if not dataclasses.is_dataclass(parameter.annotation):
             parameters.append(parameter.replace(kind=KEYWORD))
             continue
-        group = groups[parameter.name] = parameter.annotation
+        groups[parameter.name] = parameter.annotation
+        group = groups[parameter.name]
         parameters += _flags(group)
         parsed |= {name for name, (_, known) in described(group).items() if known.parse}
     parameters += _common(parsed)
@@ -69,7 +70,7 @@ def command(function: Callable[..., Answer]) -> Callable[..., None]:
         shown = {name: given.pop(name) for name in COMMON}
         if shown["quiet"] and shown["verbose"]:
             raise StratoscopeError("expected --quiet or --verbose, got both")
-        made = {
+        made: dict[str, Any] = {
             name: read_options(group, {field: given.pop(field) for field in described(group)})
             for name, group in groups.items()
         }
@@ -90,11 +91,12 @@ def _flags(group: type) -> list[inspect.Parameter]:
 
 
 def _flag(f: dataclasses.Field[Any], hint: Any, known: Option) -> inspect.Parameter:
-    flag, default, kind = flag_of(f.name, known), f.default, hint
+    flag, kind = flag_of(f.name, known), hint
+    default: Any = f.default
     if known.parse is not None:
         kind = str | None
     elif get_origin(hint) is tuple:
-        kind, default = list[str], list(f.default)  # type: ignore[call-overload]
+        kind, default = list[str], list(default)
     elif default is True:
         flag = f"{flag}/--no-{flag.removeprefix('--')}"
     spellings = [flag] if known.short is None else [flag, known.short]
@@ -120,7 +122,9 @@ def _common(parsed: set[str]) -> list[inspect.Parameter]:
         "verbose": "Report warnings of libraries and the time of every step too.",
     }
     flags = [
-        inspect.Parameter(name, KEYWORD, default=False, annotation=Annotated[bool, typer.Option(f"--{name}", help=text)])
+        inspect.Parameter(
+            name, KEYWORD, default=False, annotation=Annotated[bool, typer.Option(f"--{name}", help=text)]
+        )
         for name, text in texts.items()
     ]
     return [inspect.Parameter("config", KEYWORD, default=None, annotation=Annotated[Path | None, config]), *flags]

@@ -30,9 +30,7 @@ def finetune(
     return tuned_answer(out, made, base=base, source=source, loading=loading)
 
 
-def tuned_answer(
-    out: Path, made: Sequence[Finetuned], *, base: str, source: TaskSource, loading: LoadingOne
-) -> Answer:
+def tuned_answer(out: Path, made: Sequence[Finetuned], *, base: str, source: TaskSource, loading: LoadingOne) -> Answer:
     """How well each run does its task, and the command that studies what changed, on the same rows."""
     lines = []
     for run in made:

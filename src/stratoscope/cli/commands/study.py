@@ -15,9 +15,7 @@ from stratoscope.core.progress import Progress
 from stratoscope.data.tasks.source import TaskSource
 from stratoscope.studies.finetuned.options import StudyOptions
 
-Several = Annotated[
-    list[str], typer.Argument(help="Checkpoints fine-tuned from it, one or more.", metavar="TUNED...")
-]
+Several = Annotated[list[str], typer.Argument(help="Checkpoints fine-tuned from it, one or more.", metavar="TUNED...")]
 Across = Annotated[
     list[str],
     typer.Option("--across", help="Another model, of any family, to compare the first TUNED with; may be repeated."),

@@ -50,7 +50,7 @@ class TaskData:
     note: str = ""
     """What a reader of the numbers should know of these rows, such as a split made by us."""
     source: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """How the rows were asked for, by the names of `TaskSource`: what `run.yaml` says of them, no part of what they are."""
+    """How the rows were asked for, by the names of `TaskSource`, for `run.yaml`; no part of what they are."""
 
     def __post_init__(self) -> None:
         for split in SPLITS:
