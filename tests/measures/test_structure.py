@@ -13,10 +13,19 @@ from measures.layer_cases import related
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.matrix import Layer, Matrix
 from stratoscope.core.model import ModelInfo
-from stratoscope.results.comparison import Comparison
+from stratoscope.core.value import Interval, spread
 from stratoscope.measures.score import score_layers
-from stratoscope.measures.structure import best_split, findings, localization, rank_neurons
+from stratoscope.measures.structure import (
+    best_split,
+    drift,
+    findings,
+    localization,
+    localization_curves,
+    rank_neurons,
+    split_on_resamples,
+)
 from stratoscope.measures.table import parse
+from stratoscope.results.comparison import Comparison
 from stratoscope.statistics.rows import MemoryRows
 
 
@@ -173,10 +182,66 @@ def test_findings_are_plain_and_complete() -> None:
         {"start": 2, "within": 0.9, "between": 0.3, "contrast": 0.6}
     )
     assert found["blocks"]["ckasim"]["tuned"]["start"] in (2, 3)
-    (drift,) = found["drift"]["ckasim"]
-    assert (drift["first"], drift["second"]) == ("base", "tuned")
-    assert drift["same_layer"] == [None, *np.diag(cross)[1:]]
+    (pair,) = found["drift"]["ckasim"]
+    assert (pair["first"], pair["second"], pair["layers"]) == ("base", "tuned", [0, 1, 2, 3, 4])
+    assert pair["drift"] == [None, *(1 - np.diag(cross)[1:])], "drift is 1 - similarity"
+    assert (pair["low"], pair["high"], pair["unchanged"]) == (None, None, False)
     assert "localization" not in found
+
+
+def test_the_interval_of_a_drift_is_that_of_the_similarity_turned_round() -> None:
+    values = np.block([[np.ones((2, 2)), np.full((2, 2), 0.8)], [np.full((2, 2), 0.8), np.ones((2, 2))]])
+    whole = replace(
+        matrix(values, "base", "tuned"), low=values - 0.1, high=values + 0.05, replicates=values[None] + 0.01
+    )
+    (found,) = findings(Comparison((whole,), (), {}))["drift"]["ckasim"]
+    assert found["drift"] == pytest.approx([0.2, 0.2])
+    assert (found["low"], found["high"]) == (pytest.approx([0.15, 0.15]), pytest.approx([0.3, 0.3]))
+    curve = drift(whole, "base", "tuned")
+    assert curve is not None
+    assert curve.replicates == pytest.approx(np.full((1, 2), 0.19))
+
+
+@pytest.mark.parametrize(("least", "expected"), [(0.9999, True), (0.9951, True), (0.9949, False)])
+def test_practically_unchanged_is_a_finding(least: float, expected: bool) -> None:
+    cross = np.ones((5, 5))
+    cross[3, 3] = least
+    own = np.ones((5, 5))
+    whole = matrix(np.block([[own, cross], [cross.T, own]]), "base", "tuned")
+    (found,) = findings(Comparison((whole,), (), {}))["drift"]["ckasim"]
+    assert found["unchanged"] is expected
+
+
+def test_splits_are_found_anew_on_every_resample() -> None:
+    """A resample whose blocks start elsewhere has its own split; the estimate's is as `best_split` has it."""
+    one, two = blocks(8, 3, within=0.9, between=0.2), blocks(8, 5, within=0.8, between=0.3)
+    whole = replace(matrix(one), replicates=np.stack([one, two]))
+    found = split_on_resamples(whole)
+    assert found is not None
+    assert found[0] == pytest.approx([0.9, 0.8])
+    assert found[1] == pytest.approx([0.2, 0.3])
+    assert split_on_resamples(matrix(one)) is None
+
+
+@pytest.mark.parametrize("standardise", [False, True])
+def test_localization_has_an_interval_where_both_measures_share_their_resamples(standardise: bool) -> None:
+    rng = np.random.default_rng(0)
+    noise = rng.normal(0, 0.02, (2, 50, 3, 3))
+    how = Interval(0.95, "bootstrap", 100)
+    whole = comparison()
+    matrices = tuple(
+        replace(m, replicates=m.values + e, interval=how) for m, e in zip(whole.matrices, noise, strict=True)
+    )
+    curve = localization_curves(replace(whole, matrices=matrices), standardise=standardise)["base"]
+    assert curve.values.tolist() == localization(whole, standardise=standardise)["base"]
+    one = replace(whole, matrices=tuple(replace(m, values=m.replicates[7]) for m in matrices))
+    assert curve.replicates is not None
+    assert curve.replicates[7] == pytest.approx(localization(one, standardise=standardise)["base"])
+    low, high = spread(curve.values, curve.replicates, how)
+    assert (curve.low, curve.high) == (pytest.approx(low), pytest.approx(high))
+    other = replace(matrices[1], interval=Interval(0.95, "jackknife", 50))
+    apart = localization_curves(replace(whole, matrices=(matrices[0], other)), standardise=standardise)["base"]
+    assert (apart.low, apart.replicates, apart.interval) == (None, None, None)
 
 
 def test_findings_have_no_drift_between_models_of_unequal_depth() -> None:

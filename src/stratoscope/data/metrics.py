@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
+from stratoscope.core.value import PERCENTILES, Interval, spread
 
 Floats = npt.NDArray[np.float64]
 Judge = Callable[[Floats, Floats], float]
 """From predictions (n,) and labels (n,), class indices or targets, to one number; higher is better."""
 
+Rows = npt.NDArray[np.int64]
+
 REPLICATES = 1000
+"""Resamples behind the interval of a metric."""
+FEWEST_REPLICATES = 20
+LEVEL = 0.95
+INTERVAL = Interval(LEVEL, PERCENTILES)
+"""What the intervals of a metric are unless said otherwise; `spread` makes them from `replicates`."""
+RESAMPLES_AT_ONCE = 50
+"""Resamples whose counts are held together where a metric is a mean over examples."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +149,50 @@ def metric_named(name: str) -> Metric:
     raise unknown_name("metric", name, (m.name for m in METRICS))
 
 
+def replicates(
+    metric: Metric, scores: npt.ArrayLike, labels: npt.ArrayLike, *, seed: int = 0, number: int = REPLICATES
+) -> Floats:
+    """The metric on `number` resamples of the examples: (number,) for scores (n, k), (number, ...) for (..., n, k).
+
+    Calls with equally many examples and the same seed resample the same examples, the first `number` of one sequence,
+    so that the difference of two results is paired.
+    """
+    _check_resampling(number, LEVEL)
+    return _on_resamples(metric, scores, labels, seed, number)
+
+
+def _on_resamples(metric: Metric, scores: npt.ArrayLike, labels: npt.ArrayLike, seed: int, number: int) -> Floats:
+    s, y = np.asarray(scores, dtype=np.float64), np.asarray(labels, dtype=np.float64)
+    lead = s.shape[:-2]
+    decided = [metric._decide(each, y) for each in s.reshape(-1, *s.shape[-2:])] if s.ndim > 1 else []
+    if not decided:
+        decided, lead = [metric._decide(s, y)], ()  # says what is wrong with the scores
+    truth = decided[0][1]
+    if all(part is _accuracy for _, part in metric.parts):
+        right = np.stack([predictions == truth for predictions, _ in decided])
+        return _resampled_means(right, seed, number).reshape(number, *lead)
+    found = [[metric._judge(p[rows], truth[rows]) for p, _ in decided] for rows in resamples(len(truth), seed, number)]
+    return np.array(found).reshape(number, *lead)
+
+
+def resamples(n: int, seed: int, number: int) -> Iterator[Rows]:
+    """`number` draws of n examples with repeats; fewer draws are the first of more."""
+    rng = np.random.default_rng(seed)
+    return (rng.integers(n, size=n) for _ in range(number))
+
+
+def _resampled_means(right: npt.NDArray[np.bool_], seed: int, number: int) -> Floats:
+    """(number, m): the share of true values in each of m rows on every resample; counts are exact in float64."""
+    n = right.shape[1]
+    as_numbers, drawn = right.astype(np.float64), resamples(n, seed, number)
+    shares = np.empty((number, len(right)))
+    for first in range(0, number, RESAMPLES_AT_ONCE):
+        size = min(RESAMPLES_AT_ONCE, number - first)
+        counts = np.stack([np.bincount(next(drawn), minlength=n) for _ in range(size)]).astype(np.float64)
+        shares[first : first + size] = counts @ as_numbers.T / n
+    return shares
+
+
 def interval(
     metric: Metric,
     scores: npt.ArrayLike,
@@ -146,16 +200,14 @@ def interval(
     *,
     seed: int = 0,
     replicates: int = REPLICATES,
-    level: float = 0.95,
+    level: float = LEVEL,
 ) -> tuple[float, float]:
-    """Percentile bootstrap interval of the metric over the examples.
+    """Percentile bootstrap interval of the metric over the examples, at this number of examples.
 
     A metric at its bound on every example has a width of zero: the bootstrap cannot see errors it never drew.
     """
-    predictions, truth = metric._decide(scores, labels)
-    return percentiles(
-        lambda rows: metric._judge(predictions[rows], truth[rows]), len(truth), seed, replicates=replicates, level=level
-    )
+    _check_resampling(replicates, level)
+    return _quantiles(_on_resamples(metric, scores, labels, seed, replicates), level)
 
 
 def difference_interval(
@@ -166,28 +218,30 @@ def difference_interval(
     *,
     seed: int = 0,
     replicates: int = REPLICATES,
-    level: float = 0.95,
+    level: float = LEVEL,
 ) -> tuple[float, float]:
     """Percentile bootstrap interval of metric(a) − metric(b), both judged on the same resampled examples."""
-    (a, truth), (b, _) = metric._decide(scores_a, labels), metric._decide(scores_b, labels)
-    return percentiles(
-        lambda rows: metric._judge(a[rows], truth[rows]) - metric._judge(b[rows], truth[rows]),
-        len(truth),
-        seed,
-        replicates=replicates,
-        level=level,
-    )
+    _check_resampling(replicates, level)
+    a, b = (_on_resamples(metric, s, labels, seed, replicates) for s in (scores_a, scores_b))
+    return _quantiles(a - b, level)
 
 
 def percentiles(
-    statistic: Callable[[npt.NDArray[np.int64]], float], n: int, seed: int, *, replicates: int, level: float
+    statistic: Callable[[Rows], float], n: int, seed: int, *, replicates: int, level: float
 ) -> tuple[float, float]:
-    if replicates < 20 or not 0 < level < 1:
+    """Percentile bootstrap interval of any statistic of the drawn examples."""
+    _check_resampling(replicates, level)
+    return _quantiles(np.array([statistic(rows) for rows in resamples(n, seed, replicates)]), level)
+
+
+def _quantiles(drawn: Floats, level: float) -> tuple[float, float]:
+    low, high = spread(drawn[:1], drawn[:, None], Interval(level, PERCENTILES))
+    return float(low[0]), float(high[0])
+
+
+def _check_resampling(number: int, level: float) -> None:
+    if number < FEWEST_REPLICATES or not 0 < level < 1:
         raise StratoscopeError(
-            f"interval: expected at least 20 replicates and a level between 0 and 1, got {replicates} and {level:g}; "
-            f"{REPLICATES} and 0.95 are the defaults"
+            f"interval: expected at least {FEWEST_REPLICATES} replicates and a level between 0 and 1, got {number} and"
+            f" {level:g}; {REPLICATES} and {LEVEL:g} are the defaults"
         )
-    rng = np.random.default_rng(seed)
-    drawn: Sequence[float] = [statistic(rng.integers(n, size=n)) for _ in range(replicates)]
-    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
