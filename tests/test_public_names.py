@@ -22,7 +22,7 @@ from stratoscope.studies.perplexity.options import PerplexityOptions
 
 STUDIES: dict[str, tuple[str, type, tuple[Any, ...], dict[str, Any]]] = {
     "compare": ("compare.study", CompareOptions, (["a"],), {"data": "t.txt"}),
-    "depth": ("depth.study", DepthOptions, ("a", "task"), {"base": "b"}),
+    "depth": ("depth.study", DepthOptions, ("a", "task"), {"base": "b", "out": "o"}),
     "cut": ("cut.study", CutOptions, ("a", "task"), {"budget": 0.1, "out": "o"}),
     "finetune": ("finetune.study", FinetuneOptions, ("a", "task"), {"out": "o"}),
     "prune": ("prune", TrainingOptions, ("a", "task"), {"drop": "top:1", "out": "o"}),

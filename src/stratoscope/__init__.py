@@ -5,7 +5,7 @@
 >>> m["ckasim"].between("base", "tuned").plot()  # doctest: +SKIP
 
 Every analysis takes its options as keywords, named as its flags and the keys of `run.yaml` are, or as one dataclass
-(`options=`); without `out` its result stays in memory.
+(`options=`); where `out` may be left out, the result stays in memory.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def depth(
     task: TaskData,
     *,
     base: Model | None = None,
-    out: str | Path | None = None,
+    out: str | Path,
     options: DepthOptions | None = None,
     progress: Progress | None = None,
     draw: Draw | None = None,
@@ -201,7 +201,7 @@ def study_finetuned(
     tuned: Model | Sequence[Model],
     task: TaskData,
     *,
-    out: str | Path | None = None,
+    out: str | Path,
     across: Sequence[Model] = (),
     options: StudyOptions | None = None,
     progress: Progress | None = None,

@@ -56,19 +56,6 @@ FINETUNED = Finetuned(
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class ModelSpec:
-    """A model as the user asked for it; goes away when the real one can be imported again."""
-
-    source: str
-    name: str | None = None
-    revision: str | None = None
-    dtype: str = "float32"
-    device: str = "auto"
-    allow_pickle: bool = False
-    trust_remote_code: bool = False
-
-
 @dataclass
 class Calls:
     """How studies were called: the arguments, the options, and what the page was written with."""
@@ -119,7 +106,6 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Calls:
         f"{results}.finetuned.study": {"study_finetuned": study("study finetuned", STUDY)},
         f"{results}.perplexity.study": {"perplexity": study("perplexity", PERPLEXITIES)},
         "stratoscope.demo.run": {"run_demo": lambda out, **known: study("demo", STUDY)(out=out, **known)},
-        "stratoscope.models.open.loading": {"ModelSpec": ModelSpec},
         "stratoscope.report.write": {"write_report": write_report},
         "stratoscope.report.words": {"console_lines": lambda result: [f"the answer of a {result.kind().name}"]},
     }

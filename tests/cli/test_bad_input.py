@@ -26,7 +26,7 @@ def assert_refused(ended: Ended, words: str, *, at_work: bool = False) -> None:
     assert sentence.startswith("stratoscope: ")
     assert words in sentence
     assert bool(before) == at_work, "what the run did so far, and nothing else"
-    assert all(re.fullmatch(r"(reading|preparing|comparing|drawing)[\w ]*: .*(to do|done in .* s)", b) for b in before)
+    assert all(re.fullmatch(r"[^:]+: .*(to do|done in .* s)", b) for b in before)
 
 
 OPTIONS = [
@@ -97,7 +97,9 @@ def test_models(here: Path, home: Path, command: Command) -> None:
         assert_refused(command("compare", "base", source, "--data", "t.txt", "--out", "run"), words)
         assert not (here / "run").exists()
     assert_refused(
-        command("compare", "broken", "--data", "t.txt", "--out", "run"), "cannot read the weights of 'broken'"
+        command("compare", "broken", "--data", "t.txt", "--out", "run"),
+        "cannot read the weights of 'broken'",
+        at_work=True,
     )
 
 
@@ -133,7 +135,7 @@ def test_out_that_cannot_be_a_run_folder(here: Path, command: Command) -> None:
     assert_refused(command(*base, "t.txt/run"), "cannot write to t.txt/run: Not a directory; choose another --out")
     (here / "parts").mkdir()
     (here / "parts" / "mine").touch()
-    assert_refused(command(*base, "."), "has a folder 'parts' that no run made; choose another --out")
+    assert_refused(command(*base, "."), ". has 'parts', which no run of stratoscope made; choose another --out")
     assert (here / "parts" / "mine").exists()
 
 
@@ -199,7 +201,7 @@ def test_a_full_disk(disk: Path, reached: str, here: Path, command: Command) -> 
     assert_refused(ended, "no space left on the disk of disk/run", at_work=True)
     kept = left(disk / "run")
     assert not [name for name in kept if "tmp" in name]
-    assert any(name.startswith("parts/activations-") for name in kept) == (reached == "preparing")
+    assert any(name.endswith(".sha256") for name in kept) == (reached == "preparing"), "finished parts are kept"
     assert ("result.json" in kept) == (reached == "drawing")
     # the next run in a roomier place resumes from what was finished
     shutil.copytree(disk / "run", here / "roomy")

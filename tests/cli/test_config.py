@@ -18,7 +18,7 @@ from stratoscope.core.options import changed
 from stratoscope.runs.protocol import write_protocol
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
-    "compare": {"models": ["base", "tuned"], "data": "t.txt", "names": ["a", "b"], "dtype": "float16"},
+    "compare": {"models": ["base", "tuned"], "data": "t.txt", "name": ["a", "b"], "dtype": "float16"},
     "depth": {"tuned": "tuned", "data": "rows.jsonl", "base": "base", "revision": "v1"},
     "cut": {"tuned": "tuned", "data": "rows.jsonl", "budget": 0.02},
     "finetune": {"base": "base", "data": "rows.jsonl", "train_rows": 9, "trust_remote_code": True},

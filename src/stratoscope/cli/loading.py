@@ -34,7 +34,7 @@ class Loading:
         """The model as the user named it; `known` in place of what these options say."""
         from stratoscope.models.open.loading import ModelSpec
 
-        shared = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "names"}
+        shared = {f.name: getattr(self, f.name) for f in fields(self)}
         return ModelSpec(source, **{**shared, **known})
 
 
@@ -50,11 +50,11 @@ class LoadingSeveral(LoadingOne):
     """How models to compare are loaded and labelled."""
 
     dtype: str = option("float32", "float32, float16, bfloat16 or auto.")
-    names: tuple[str, ...] = option((), "Label of a model, in order; may be repeated.", flag="--name")
+    name: tuple[str, ...] = option((), "Label of a model, in order; may be repeated.")
 
     def specs(self, sources: Sequence[str]) -> list[ModelSpec]:
         """The models as the user named them, labelled in order."""
-        if self.names and len(self.names) != len(sources):
-            raise StratoscopeError(f"expected one --name per model ({len(sources)}) or none, got {len(self.names)}")
-        labels = self.names or (None,) * len(sources)
+        if self.name and len(self.name) != len(sources):
+            raise StratoscopeError(f"expected one --name per model ({len(sources)}) or none, got {len(self.name)}")
+        labels = self.name or (None,) * len(sources)
         return [self.spec(source, name=label) for source, label in zip(sources, labels, strict=True)]
