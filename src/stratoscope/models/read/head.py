@@ -105,9 +105,9 @@ def head_scores(model: OpenedModel, vectors: Tensor, *, choices: int = 1) -> Flo
     return found.reshape(-1, choices) if choices > 1 else found
 
 
-def reads_mean(module: Any) -> bool:
+def reads_mean(config: Any) -> bool:
     """Whether the head reads the mean over the tokens (ModernBERT, if its configuration says so)."""
-    return getattr(module.config, "classifier_pooling", None) == "mean"
+    return getattr(config, "classifier_pooling", None) == "mean"
 
 
 def has_head(model: OpenedModel) -> bool:

@@ -174,16 +174,17 @@ def _spans(work: Work) -> Judged:
 
     whole = work.run.part("whole", key, whole_scores)["scores"].numpy()
     candidates = []
-    for name, scores in sorted(work.run.part("spans", [*key, work.choose.tolist()], span_scores).items(), key=_span):
-        first, last = _span((name, None))
+    spans = work.run.part("spans", [*key, work.choose.tolist()], span_scores)
+    for first, last in sorted(map(_span, spans), key=lambda span: (span[1], span[0])):
+        scores = spans[f"{first}-{last}"]
         kept = tuple(k for k in range(1, work.blocks + 1) if not first <= k <= last)
         if len(kept) >= work.options.keep:
             candidates.append(Candidate(kept, work.score(scores.numpy(), work.choose)))
     return Judged(tuple(candidates), whole, partial(_rerun, work), {})
 
 
-def _span(named: tuple[str, object]) -> tuple[int, int]:
-    first, _, last = named[0].partition("-")
+def _span(name: str) -> tuple[int, int]:
+    first, _, last = name.partition("-")
     return int(first), int(last)
 
 

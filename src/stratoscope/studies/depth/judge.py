@@ -195,7 +195,7 @@ def _tuned_head(work: Work, stored: Mapping[str, Stored], k: int, start: Scale) 
 
 
 def skipped(work: Work, result: Depth, whole: Floats) -> Depth:
-    """The result with metric and agreement for every span skipped, NaN below the diagonal, and the metric on resamples."""
+    """The result with metric and agreement for every span skipped (NaN below the diagonal), also on resamples."""
     side, task, tokens = work.tuned, work.task, work.options.batch_tokens
     blocks, n = side.seen.layers - 1, len(task.validation)
     pieces = []
