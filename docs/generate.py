@@ -88,7 +88,11 @@ def _docstrings(cls: type) -> dict[str, str]:
             continue
         body = ast.parse(textwrap.dedent(inspect.getsource(one))).body[0].body  # type: ignore[attr-defined]
         for line, after in zip(body, body[1:], strict=False):
-            if isinstance(line, ast.AnnAssign) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            if (
+                isinstance(line, ast.AnnAssign)
+                and isinstance(after, ast.Expr)
+                and isinstance(after.value, ast.Constant)
+            ):
                 found[ast.unparse(line.target)] = " ".join(str(after.value.value).split())
     return found
 
