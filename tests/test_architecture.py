@@ -8,9 +8,9 @@ import types
 from pathlib import Path
 
 import pytest
-import tiny
 
 import stratoscope as ss
+import tiny
 from stratoscope.core.statement import OPEN
 from stratoscope.report.write import write_report
 from stratoscope.runs import kinds
