@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from stratoscope.models.open.task import TaskModel, load_for_task
+from stratoscope.models.read.vectors import head_scores, keep_vectors, read_vectors, reads_mean
 from torch import nn
 
 import tiny
@@ -17,9 +19,7 @@ from stratoscope.core.runfolder import RunFolder
 from stratoscope.data.tasks.data import CHOICE, PAIR, SINGLE, Example, TaskData
 from stratoscope.models.families import FAMILIES, Family
 from stratoscope.models.open.loading import ModelSpec, load
-from stratoscope.models.open.task import TaskModel, load_for_task
 from stratoscope.models.read import vectors as layervectors
-from stratoscope.models.read.vectors import head_scores, keep_vectors, read_vectors, reads_mean
 from stratoscope.models.surgery.blocks import truncated_to
 from stratoscope.models.text.examples import Inputs, predict, tokenise
 

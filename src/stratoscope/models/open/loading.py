@@ -131,8 +131,6 @@ class OpenedModel:
 
 def survey(spec: ModelSpec, *, progress: Progress | None = None) -> Survey:
     """Look at a model without loading its weights; an architecture outside the table is reported to `progress`."""
-    if spec.dtype not in DTYPES:
-        raise unknown_name("dtype", spec.dtype, DTYPES)
     device = choose_device(spec.device)
     checkpoint = resolve(spec)
     config = load_config(spec, checkpoint)
@@ -276,6 +274,8 @@ def choose_device(name: str) -> torch.device:
 
 def resolve(spec: ModelSpec) -> Checkpoint:
     """Where a model comes from, refused unless it can be loaded safely."""
+    if spec.dtype not in DTYPES:
+        raise unknown_name("dtype", spec.dtype, DTYPES)
     checkpoint = checkpoints.locate(spec.source)
     checkpoints.check_folder(checkpoint, weights=not spec.random_init, allow_pickle=spec.allow_pickle)
     if checkpoint.gguf_file:
