@@ -27,11 +27,11 @@ from stratoscope.data.corpus import Corpus, Sentence
 from stratoscope.measures import bootstrap as intervals
 from stratoscope.measures import score
 from stratoscope.models.open.loading import ModelSpec, choose_device
+from stratoscope.models.read import store
 from stratoscope.report.page import page
 from stratoscope.studies.compare import activations
 from stratoscope.studies.compare import plan as planning
 from stratoscope.studies.compare import study as study
-from stratoscope.studies.compare.activations import chunk_starts
 from stratoscope.studies.compare.options import Options
 from stratoscope.studies.compare.plan import named
 from stratoscope.studies.compare.study import _finished, compare
@@ -119,9 +119,8 @@ def test_little_memory_gives_the_same_numbers(
     whole = score._tiles
     monkeypatch.setattr(score, "_tiles", lambda *a: (found := whole(*a), tiles.append(len(found)))[0])
     monkeypatch.setattr(score, "PRODUCT_BYTES", 10**6)
-    monkeypatch.setattr(chunk_starts, "__defaults__", (16,))
-    monkeypatch.setattr(activations, "CHUNK", 16)
-    monkeypatch.setattr(activations, "SHARD_BYTES", 4 * 32 * 4 * 16 * 2)
+    monkeypatch.setattr(store, "CHUNK", 16)
+    monkeypatch.setattr(store, "SHARD_BYTES", 4 * 32 * 4 * 16 * 2)
     small = pair(measures=ALL_KINDS, memory=1e8)
     assert tiles == [8 * 9 // 2]
     assert_close(small, reference)
@@ -363,7 +362,7 @@ def test_a_finished_result_is_read_back_not_made_again(
     pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = pair(out=tmp_path)
-    monkeypatch.setattr(activations, "load", None)
+    monkeypatch.setattr(study, "open_model", None)
     second = pair(out=tmp_path, batch_tokens=50, memory=2e8)
     np.testing.assert_array_equal(first["ckasim"].values, second["ckasim"].values)
 

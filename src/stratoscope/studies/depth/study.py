@@ -79,7 +79,8 @@ def _run(work: Work, request: str) -> Depth:
     stored = {split: vectors_of(work, tuned, split) for split in SPLITS}
     choices = tuned.inputs["validation"].choices
     validation = stored["validation"]
-    untuned = [head_scores(tuned.model().module, validation.head_input(k), choices=choices) for k in range(tuned.seen.layers)]
+    head = tuned.model().module
+    untuned = [head_scores(head, validation.head_input(k), choices=choices) for k in range(tuned.seen.layers)]
     start = scale_of(stored["train"].head_input(tuned.seen.layers - 1))
     curves, notes = [Curve(UNTUNED, tuple(map(work.point, untuned)))], _texts_cut(work)
     for name, encoder in ((TUNED, tuned), (TUNEDORIG, work.base)):
