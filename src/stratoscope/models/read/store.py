@@ -26,9 +26,9 @@ from stratoscope.models.text.examples import Floats
 from stratoscope.models.text.rows import Rows, encode_for
 from stratoscope.statistics.rows import CHUNK, StoredRows
 
-SHARD_BYTES = 5e8
-"""Memory that what is read for one shard may take: what a killed run loses at most, and enough text to sort by
-length."""
+SHARD_BYTES, SHARD_PIECES = 2.5e8, 16
+"""Memory that the rows of one shard may take, and the most pieces of text (of `CHUNK` rows) in it: what a killed run
+loses at most, and enough text to sort by length."""
 PART = "layers"
 """What the parts of a run are called."""
 
@@ -229,7 +229,7 @@ def chosen_layers(model: Survey, layers: tuple[int, ...] | None) -> tuple[int, .
 def _shards(bounds: list[int], reading: Reading, model: Survey, layers: int) -> list[list[int]]:
     """Bounds of the pieces of each shard: as many as its memory holds, and at least one."""
     kinds = len(reading.rows) * layers + (model.layers if reading.head is not None else 0)
-    size = max(1, int(SHARD_BYTES / (kinds * model.width * 4 * CHUNK)))
+    size = min(SHARD_PIECES, max(1, int(SHARD_BYTES / (kinds * model.width * 4 * CHUNK))))
     return [bounds[k : k + size + 1] for k in range(0, len(bounds) - 1, size)]
 
 
