@@ -63,7 +63,7 @@ def test_a_head_for_the_same_labels_is_kept(tuned: Path) -> None:
     stored = load_file(tuned / "model.safetensors")
     assert loaded.head == "kept"
     assert all(torch.equal(v, stored[k]) for k, v in head(loaded.module).items())
-    assert told.notes == ["'tuned' already has a head for toy; training goes on from it"]
+    assert told.notes == ["'tuned' already has a head for toy; training continues from it"]
 
 
 @pytest.mark.parametrize("labels", [("bad", "good"), ("entailment", "neutral", "contradiction"), ()])

@@ -138,7 +138,7 @@ def survey(spec: ModelSpec, *, progress: Progress | None = None) -> Survey:
     if family.detected:
         (progress or Silent()).note(
             f"'{spec.label}' is a {config.model_type}, which is not in the table of families: its blocks were taken"
-            f" to be '{family.blocks}', its final norm {family.final_norm or 'absent'}"
+            f" to be '{family.blocks}', its final norm {family.final_norm or 'missing'}"
         )
     encoder = encoder_of(spec.label, config, load_tokenizer(spec), family)
     stored = getattr(config, "dtype", None) or torch.float32
@@ -284,7 +284,7 @@ def resolve(spec: ModelSpec) -> Checkpoint:
 
 
 def load_options(spec: ModelSpec, checkpoint: Checkpoint) -> dict[str, Any]:
-    """What every `from_pretrained` is told besides the source."""
+    """What every `from_pretrained` is given besides the source."""
     options: dict[str, Any] = {"trust_remote_code": spec.trust_remote_code}
     if not checkpoint.local:
         options["revision"] = _commit(checkpoint.source, spec.revision)
