@@ -190,7 +190,9 @@ def _switch(switch: Switch) -> str:
 def _section(section: Section, switches: Sequence[Switch]) -> str:
     chosen = {s.name: s.chosen for s in switches}
     content = f"<p>{html(section.lead)}</p>" if section.lead else ""
-    content += "".join(_picture(p, chosen) for p in section.pictures) + "".join(_table(t, chosen) for t in section.tables)
+    content += "".join(_picture(p, chosen) for p in section.pictures) + "".join(
+        _table(t, chosen) for t in section.tables
+    )
     return _box(section.id, section.title, content, "half" if section.half else "")
 
 
