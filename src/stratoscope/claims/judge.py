@@ -26,7 +26,7 @@ from stratoscope.claims.claim import (
     Reason,
 )
 from stratoscope.core.statement import FAILS, HOLDS, OPEN, Statement
-from stratoscope.core.value import JACKKNIFE, MISSING, PERCENTILES, Value, spread
+from stratoscope.core.value import JACKKNIFE, MISSING, PERCENTILES, Interval, Value, Values, spread
 
 MOST_UNDEFINED = 0.05
 """Share of resamples on which D may be undefined (a layer is constant there) before no interval is given."""
@@ -97,7 +97,20 @@ def _value(evidence: Evidence) -> Value:
     if (how.method != PERCENTILES and how.groups < 2) or (how.method == JACKKNIFE and missing):
         return Value(float(estimate))
     low, high = spread(np.asarray(estimate), defined, how, bounds=evidence.bounds)
+    if evidence.least_of is not None and how.method != JACKKNIFE:
+        high = np.maximum(high, estimate + _simultaneous(evidence.least_of, how))
     return Value(*(round(float(v), ROUNDING_DIGITS) for v in (estimate, low, high)))
+
+
+def _simultaneous(values: Values, how: Interval) -> float:
+    """How far above the least of several estimates the least of the true values may be, at the interval's level.
+
+    The least estimate is too low, and the least on a resample lower still: of twelve equal values one is always
+    unlucky. So the bound is that of all values together, a quantile over resamples of the largest fall of any value.
+    """
+    drawn = values[1:][~np.isnan(values[1:]).any(axis=-1)]
+    centre = values[0] if how.method == PERCENTILES else drawn.mean(axis=0)
+    return float(np.quantile((centre - drawn).max(axis=-1), (1 + how.level) / 2))
 
 
 def _verdict(claim: Claim, evidence: Evidence, value: Value) -> tuple[str, Reason | None]:
@@ -120,6 +133,7 @@ def _verdict(claim: Claim, evidence: Evidence, value: Value) -> tuple[str, Reaso
 
 
 def _against(margin: float, low: float, high: float) -> str:
+    margin = round(margin, ROUNDING_DIGITS)
     return HOLDS if low > margin else FAILS if high <= margin else OPEN
 
 
