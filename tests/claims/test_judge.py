@@ -176,7 +176,7 @@ def test_ids_hold_any_names_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "digits"), [([0.5, 0.4], 2), ([0.999, 0.998], 3), ([0.9999], 4), ([0.0004, 0.0004], 4), ([0, 1], 2)]
+    ("values", "digits"), [([0.5, 0.4], 3), ([0.9999, 0.9998], 4), ([0.9999], 4), ([0.0004, 0.0004], 4), ([0, 1], 3)]
 )
 def test_digits_show_what_differs(values: list[float], digits: int) -> None:
     assert decimals(values) == digits

@@ -56,7 +56,7 @@ def weigh(claim: Claim, evidence: Evidence) -> Outcome:
     if verdict == HOLDS and evidence.control is not None:
         beside = weigh(claim, evidence.control)
         if beside.verdict != HOLDS:
-            detail = f"against a random initialisation of the same architecture the number is {beside.value:.3f}"
+            detail = f"beside a random initialisation it is {beside.value:z.3f}, not clearly above {claim.margin:.3g}"
             verdict, reason = OPEN, Reason(CONTROL, detail)
     return Outcome(value, verdict, reason, evidence)
 
@@ -127,8 +127,9 @@ def _verdict(claim: Claim, evidence: Evidence, value: Value) -> tuple[str, Reaso
     if verdict != OPEN:
         return verdict, None
     if _against(claim.margin, value.low, value.high) == OPEN:
-        detail = f"[{shown(value.low, claim.margin)}, {shown(value.high, claim.margin)}] includes {claim.margin:.3g}"
-        return OPEN, Reason(INCLUDES_MARGIN, f"{detail}; more rows could tell")
+        digits = decimals([value.low, value.high, claim.margin])
+        low, high, margin = (f"{v:z.{digits}f}" for v in (value.low, value.high, claim.margin))
+        return OPEN, Reason(INCLUDES_MARGIN, f"[{low}, {high}] includes {margin}; more rows could tell")
     return OPEN, Reason(BY_CHANCE, f"{level}, which could decide it")
 
 
@@ -147,21 +148,16 @@ def _sentence(claim: Claim, outcome: Outcome, about: Mapping[str, str]) -> str:
         return ""
     numbers = {k: v for k, v in outcome.evidence.numbers.items() if f"{{{k}}}" in claim.text}
     digits = max(decimals(list(numbers.values())), decimals([outcome.value.value]))
-    written = {k: f"{v:.{digits}f}" for k, v in numbers.items()}
-    fields = {**about, **outcome.evidence.words, **written, "D": format(outcome.value, f".{digits}f")}
+    written = {k: f"{v:z.{digits}f}" for k, v in numbers.items()}
+    fields = {**about, **outcome.evidence.words, **written, "D": format(outcome.value, f"z.{digits}f")}
     text = claim.text.format_map(fields)
     return f"{text}; {outcome.evidence.note}." if outcome.evidence.note else f"{text}."
 
 
-def decimals(values: Sequence[float], *, fewest: int = 2, most: int = 6) -> int:
+def decimals(values: Sequence[float], *, fewest: int = 3, most: int = 6) -> int:
     """Digits that tell these values apart, and each of them from 0 and 1."""
     known = {round(v, ROUNDING_DIGITS) for v in (0.0, 1.0, *values) if math.isfinite(v)}
     for digits in range(fewest, most):
         if len({f"{v:.{digits}f}" for v in known}) == len(known):
             return digits
     return most
-
-
-def shown(value: float, *others: float) -> str:
-    """A number with enough digits to differ from the others, three at least."""
-    return f"{value:.{decimals([value, *others], fewest=3)}f}"
