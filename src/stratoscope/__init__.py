@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stratoscope.studies.cut.study import cut
     from stratoscope.studies.depth.study import depth
     from stratoscope.studies.finetune.study import finetune
-    from stratoscope.studies.finetuned import study_finetuned
+    from stratoscope.studies.finetuned.study import study_finetuned
     from stratoscope.studies.prune import prune
 
 __all__ = [
@@ -49,7 +49,7 @@ LATER = {
     "finetune": "stratoscope.studies.finetune.study",
     "prune": "stratoscope.studies.prune",
     "read_task": "stratoscope.data.tasks.read",
-    "study_finetuned": "stratoscope.studies.finetuned",
+    "study_finetuned": "stratoscope.studies.finetuned.study",
 }
 """Public names taken as they are from where they live, imported when first asked for."""
 
@@ -93,7 +93,7 @@ def compare(
 
     from stratoscope.core.errors import unknown_name
     from stratoscope.models.open.loading import ModelSpec
-    from stratoscope.studies.compare.options import Options
+    from stratoscope.studies.compare.options import CompareOptions as Options
     from stratoscope.studies.compare.study import compare as run
 
     known = [f.name for f in fields(Options)]

@@ -85,9 +85,9 @@ def test_ragged_rows_name_the_line(tmp_path: Path, record: str, got: int) -> Non
     with pytest.raises(
         StratoscopeError, match=rf"a\.tsv: line 3: expected 2 columns \(text, label\), got {got}; mend .*--columns"
     ):
-        tsv_table(write(tmp_path / "a.tsv", text))
+        rows(tsv_table(write(tmp_path / "a.tsv", text)))
     with pytest.raises(StratoscopeError, match=rf"a\.csv: line 3: expected 2 columns \(text, label\), got {got}"):
-        csv_table(write(tmp_path / "a.csv", text.replace("\t", ",")))
+        rows(csv_table(write(tmp_path / "a.csv", text.replace("\t", ","))))
 
 
 def test_csv_with_a_quote_that_never_ends(tmp_path: Path) -> None:

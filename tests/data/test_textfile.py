@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.data.formats.textfile import numbered_lines, read_text
+from stratoscope.data.formats.textfile import numbered_lines
 
 
 def test_lines_end_at_newlines_only(tmp_path: Path) -> None:
@@ -19,7 +19,7 @@ def test_lines_end_at_newlines_only(tmp_path: Path) -> None:
 def test_a_byte_order_mark_inside_the_text_stays(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes("a\ufeffb".encode())
-    assert read_text(path) == "a\ufeffb"
+    assert list(numbered_lines(path)) == [(1, "a\ufeffb")]
 
 
 def test_bytes_that_are_not_utf8_name_file_line_and_cure(tmp_path: Path) -> None:
@@ -28,13 +28,13 @@ def test_bytes_that_are_not_utf8_name_file_line_and_cure(tmp_path: Path) -> None
     with pytest.raises(
         StratoscopeError, match=r"old\.txt: expected UTF-8 text, got byte 0xe9 on line 2; convert.*iconv"
     ):
-        read_text(path)
+        list(numbered_lines(path))
 
 
 def test_an_unreadable_file_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Path) -> bytes:
+    def refuse(self: Path, mode: str) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(StratoscopeError, match=r"a\.txt: cannot be read \(Permission denied\); check its permissions"):
-        read_text(tmp_path / "a.txt")
+        list(numbered_lines(tmp_path / "a.txt"))

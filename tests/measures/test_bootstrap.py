@@ -16,7 +16,7 @@ from stratoscope.engine.local import InProcess
 from stratoscope.measures import bootstrap as module
 from stratoscope.measures.bootstrap import Interval, bootstrap, check_memory, check_replicates
 from stratoscope.measures.measure import Item
-from stratoscope.measures.score import Scoring, Setting, score_layers
+from stratoscope.measures.score import Scoring, score_layers
 from stratoscope.measures.table import MEASURES, Request, known_names, parse
 from stratoscope.statistics.rows import LayerRows, MemoryRows, gather
 
@@ -33,9 +33,9 @@ def made(
 ) -> tuple[dict[str, Tensor], dict[str, Interval]]:
     """Scores and intervals by name."""
     wanted = [parse(m) for m in names]
-    values = {k: s.values for k, s in score_layers(rows, wanted, Setting(seed=seed)).scored.items()}
+    values = {k: s.values for k, s in score_layers(rows, wanted, seed=seed).scored.items()}
     return values, bootstrap(
-        rows, sentence, wanted, values, replicates=REPLICATES, setting=Setting(seed=seed), level=level
+        rows, sentence, wanted, values, replicates=REPLICATES, seed=seed, level=level
     )
 
 

@@ -9,7 +9,7 @@ import torch
 from measures.layer_cases import related
 from measures.reference import ckasim_debiased, ckasim_rbf, hsic1, linear_kernel
 from stratoscope.measures.kernels import kernel
-from stratoscope.measures.score import Setting, score_layers
+from stratoscope.measures.score import score_layers
 from stratoscope.measures.similarity import similarity
 from stratoscope.measures.table import parse
 from stratoscope.statistics import rows as rows_module
@@ -21,7 +21,7 @@ def layers(n: int) -> list[torch.Tensor]:
 
 
 def score(n: int, measure: str, *, seed: int = 0) -> float:
-    found = score_layers(MemoryRows(layers(n)), [parse(measure)], Setting(seed=seed))
+    found = score_layers(MemoryRows(layers(n)), [parse(measure)], seed=seed)
     return float(found.scored[measure].values[0, 1])
 
 

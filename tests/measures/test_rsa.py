@@ -9,7 +9,7 @@ import torch
 from measures.layer_cases import related
 from measures.reference import rsa as reference
 from stratoscope.measures.kernels import rsa
-from stratoscope.measures.score import Setting, score_layers
+from stratoscope.measures.score import score_layers
 from stratoscope.measures.similarity import similarity
 from stratoscope.measures.table import parse
 from stratoscope.statistics.rows import MemoryRows
@@ -47,7 +47,7 @@ def test_many_rows_are_sampled_by_the_seed(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(rsa, "ROWS", 40)
 
     def score(seed: int) -> float:
-        return float(score_layers(MemoryRows(layers), [parse("rsa")], Setting(seed=seed)).scored["rsa"].values[0, 1])
+        return float(score_layers(MemoryRows(layers), [parse("rsa")], seed=seed).scored["rsa"].values[0, 1])
 
     kept = torch.randperm(90, generator=torch.Generator().manual_seed(2))[:40].numpy()
     x, y = ((m - m.mean(0)).numpy() for m in layers)  # centred over all rows, not over the sample

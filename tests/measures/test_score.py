@@ -19,7 +19,7 @@ from stratoscope.core.errors import StratoscopeError
 from stratoscope.runs.folder import RunFolder
 from stratoscope.engine.local import ProcessPool
 from stratoscope.measures import score as score_module
-from stratoscope.measures.score import Scoring, Setting, score_layers
+from stratoscope.measures.score import Scoring, score_layers
 from stratoscope.measures.table import known_names, parse
 from stratoscope.statistics import rows as rows_module
 from stratoscope.statistics.rows import MemoryRows, StoredRows

@@ -18,7 +18,7 @@ from toys import Told
 
 import stratoscope as ss
 import tiny
-from stratoscope.TODO.codekey import LIBRARIES
+from stratoscope.core.provenance import LIBRARIES
 from stratoscope.core.provenance import code_key
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Silent
@@ -34,9 +34,9 @@ from stratoscope.studies.compare import activations
 from stratoscope.studies.compare import plan as planning
 from stratoscope.studies.compare import study as study
 from stratoscope.studies.compare.activations import chunk_starts
-from stratoscope.studies.compare.options import Options
+from stratoscope.studies.compare.options import CompareOptions as Options
 from stratoscope.studies.compare.plan import named
-from stratoscope.studies.compare.study import _finished, compare
+from stratoscope.studies.compare.study import compare
 
 Pair = Callable[..., Comparison]
 

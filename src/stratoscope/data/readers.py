@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.data.corpus import Corpus, Sentence
+from stratoscope.data.corpus import Corpus, Sentence, gather
 from stratoscope.data.formats.conll import read_columns, read_conllu
 from stratoscope.data.formats.hub import DEFAULT_SPLIT, hub_table
 from stratoscope.data.formats.tablefiles import csv_table, jsonl_table, parquet_table, tsv_table
@@ -88,10 +88,11 @@ def _read_untabled(path: Path, suffix: str, columns: str | None) -> Corpus:
 
 def read_plain(path: Path) -> Corpus:
     """One sentence a line; blank lines separate and are no rows."""
-    texts = [line for _, line in numbered_lines(path) if line.strip()]
-    if not texts:
+    lines = (line for _, line in numbered_lines(path) if line.strip())
+    sentences, positions = gather((k, Sentence(line)) for k, line in enumerate(lines))
+    if not sentences:
         raise StratoscopeError(f"{path}: expected one sentence a line, got no text; give a file with data")
-    return Corpus(path.name, tuple(Sentence(t) for t in texts), tuple(range(len(texts))))
+    return Corpus(path.name, sentences, positions)
 
 
 def _hub_name(source: str) -> bool:

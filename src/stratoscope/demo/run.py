@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from stratoscope.core.progress import Progress
 from stratoscope.data.tasks.read import TaskData, read_task
 from stratoscope.demo.assets import MINILM, REVIEWS, fetch
-from stratoscope.models.open.loading import ModelSpec, survey
+from stratoscope.models.open.loading import ModelSpec
 from stratoscope.results.study import Study
-from stratoscope.studies.cut.files import CUT
+from stratoscope.runs.run import Draw
 from stratoscope.studies.cut.study import Cut, CutOptions, NothingToCutError, cut
-from stratoscope.studies.finetune.study import FinetuneOptions, finetune
-from stratoscope.studies.finetuned import StudyOptions, Then, study_finetuned
+from stratoscope.studies.finetune.options import FinetuneOptions
+from stratoscope.studies.finetune.study import finetune
+from stratoscope.studies.finetuned.study import StudyOptions, study_finetuned
 
 HUB_MODEL, HUB_TASK = "nreimers/MiniLM-L6-H384-uncased", "sst2"
 
@@ -40,7 +39,7 @@ RATE = 2e-4
 """Learning rate: with so few steps, twice the recipe's learns more."""
 
 
-def run_demo(out: Path, *, hub: bool, quick: bool, progress: Progress, then: Then | None = None) -> Study:
+def run_demo(out: Path, *, hub: bool, quick: bool, progress: Progress, draw: Draw | None = None) -> Study:
     """Fine-tune MiniLM on movie reviews with two seeds, cut what the task does not need, and study what changed."""
     size = QUICK if quick else FULL
     base, task = _source(size, hub=hub, progress=progress)
@@ -48,31 +47,26 @@ def run_demo(out: Path, *, hub: bool, quick: bool, progress: Progress, then: The
     tuned = [
         ModelSpec(str(t.folder)) for t in finetune(base, task, out=out / "finetuned", options=how, progress=progress)
     ]
+    small, refused = _cut(tuned[0], task, out / "cut", budget=size.budget, progress=progress)
     return study_finetuned(
         base,
         tuned,
         replace(task, validation=task.sample(train=None, validation=size.compared, seed=0).validation),
         out=out,
         options=StudyOptions(limit=None, bootstrap=size.bootstrap),
-        cut=_cut(tuned[0], task, out / "cut", budget=size.budget, progress=progress),
+        cut=small,
+        refused=refused,
         progress=progress,
-        then=then,
+        draw=draw,
     )
 
 
-def _cut(tuned: ModelSpec, task: TaskData, out: Path, *, budget: float, progress: Progress) -> Mapping[str, Any]:
-    """What was cut, as `cut.json` says it, or why nothing was; one made earlier from the same model is taken."""
-    if (out / CUT).is_file():
-        found = Cut.load(out).record
-        if (found["model"]["fingerprint"], found["task"]["fingerprint"]) == (
-            survey(tuned).fingerprint,
-            task.fingerprint,
-        ):
-            return found
+def _cut(tuned: ModelSpec, task: TaskData, out: Path, *, budget: float, progress: Progress) -> tuple[Cut | None, str]:
+    """What was cut, or why nothing was."""
     try:
-        return cut(tuned, task, budget=budget, out=out, options=CutOptions(head=True), progress=progress).record
+        return cut(tuned, task, budget=budget, out=out, options=CutOptions(head=True), progress=progress), ""
     except NothingToCutError as e:
-        return {"refused": e.fact}
+        return None, e.fact
 
 
 def _source(size: Size, *, hub: bool, progress: Progress) -> tuple[ModelSpec, TaskData]:

@@ -6,8 +6,10 @@ import hashlib
 import multiprocessing
 import os
 import pickle
+import secrets
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from stratoscope.core.errors import StratoscopeError
@@ -27,6 +30,8 @@ KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": s
 """Makes glibc reuse the memory of large arrays; handing it back and forth costs a quarter of the time."""
 LATE = 1.0
 """Seconds by which an interrupt may reach this process after it has ended a worker: then it is the reason."""
+LARGE = 1_000_000
+"""Bytes from which on what items share is handed over in a file, once, instead of with every item."""
 WORKER_ENVIRONMENT = ONE_THREAD | KEEP_MEMORY
 
 
@@ -65,6 +70,7 @@ class ProcessPool:
             return
         common = pickle.dumps((work, shared))
         key = hashlib.sha256(common).digest()
+        handed, spare = _handed_over(common)
         futures: dict[Future[bytes], int] = {}
         try:
             pool = self._pool = self._pool or self._start()
@@ -73,7 +79,7 @@ class ProcessPool:
             def fill() -> None:
                 # One more than can run: packed items are copies, and all of them at once may not fit into memory.
                 for k, item in islice(queue, self.workers + 1 - len(futures)):
-                    futures[pool.submit(_call, key, common, pickle.dumps(item))] = k
+                    futures[pool.submit(_call, key, handed, pickle.dumps(item))] = k
 
             fill()
             while futures:
@@ -91,6 +97,7 @@ class ProcessPool:
         finally:
             for future in futures:
                 future.cancel()
+            spare.unlink(missing_ok=True)
 
     def close(self) -> None:
         if self._pool is not None:
@@ -133,15 +140,25 @@ def _thread_pools() -> Any:
     return ThreadpoolController()  # type: ignore[no-untyped-call]
 
 
+def _handed_over(common: bytes) -> tuple[bytes | str, Path]:
+    """What to send with every item, itself or the name of a file that holds it, and the file to remove afterwards."""
+    path = Path(tempfile.gettempdir(), f"stratoscope-shared-{os.getpid()}-{secrets.token_hex(8)}")
+    if len(common) <= LARGE:
+        return common, path
+    path.touch(mode=0o600, exist_ok=False)
+    path.write_bytes(common)
+    return str(path), path
+
+
 _shared: dict[bytes, Any] = {}
 """In a worker: what the items of the current map share, unpacked once."""
 
 
-def _call(key: bytes, common: bytes, packed: bytes) -> bytes:
+def _call(key: bytes, common: bytes | str, packed: bytes) -> bytes:
     """Run one item, packed by us: torch would send each tensor as an open file in /dev/shm, and both run out."""
     if key not in _shared:
         _shared.clear()
-        _shared[key] = pickle.loads(common)
+        _shared[key] = pickle.loads(common if isinstance(common, bytes) else Path(common).read_bytes())
     work, shared = _shared[key]
     return pickle.dumps(work(shared, pickle.loads(packed)))
 

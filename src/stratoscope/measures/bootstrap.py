@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.value import BOOTSTRAP, JACKKNIFE, Interval, Values, spread
 from stratoscope.measures.kernels import weighted
 from stratoscope.measures.linear.heldout import Subset
 from stratoscope.measures.measure import Item
-from stratoscope.measures.score import Setting, run_parts, score_layers
+from stratoscope.measures.score import score_layers
 from stratoscope.measures.table import Request, parse
+from stratoscope.runs.run import Run, Tensors
 from stratoscope.statistics.rows import LayerRows, MemoryRows, count, gather
 
 FEWEST_REPLICATES = 20
@@ -27,15 +28,19 @@ BYTES = 4 + 4
 """Of each value of a replicate: the rows, and their coordinates."""
 
 
-@dataclass(frozen=True)
-class Interval:
-    """Where a score is expected to stay had other sentences been drawn; NaN where that cannot be said."""
+LIGHT_BYTES = 2e9
+"""Kernels of all layers that may be held at once: then linear CKA is resampled from them, far sooner."""
 
-    low: Tensor
-    high: Tensor
-    level: float
-    method: str | None
-    """`bootstrap` or `jackknife`; None where no interval is given for any pair."""
+
+@dataclass(frozen=True)
+class Resampled:
+    """The scores of one measure on every resample, and where a score is expected to stay had others been drawn."""
+
+    replicates: Values | None
+    """(resamples, layers, layers); None where no interval can be given."""
+    low: Values | None = None
+    high: Values | None = None
+    interval: Interval | None = None
     note: str = ""
     """Why no interval is given."""
 
@@ -66,39 +71,39 @@ def bootstrap(
     values: dict[str, Tensor],
     *,
     replicates: int,
-    setting: Setting,
+    run: Run | None = None,
+    key: Any = None,
+    seed: int = 0,
     level: float = 0.95,
-) -> dict[str, Interval]:
-    """Intervals over sentences by the request's name: score ± t · standard error, within the measure's bounds.
+) -> dict[str, Resampled]:
+    """Resamples over sentences by the request's name, and their intervals: score ± t · standard error, within bounds.
 
     The standard error is the bootstrap's: the deviation over resamples of as many sentences, drawn with repeats and
-    each with all its rows. For measures whose rows may not repeat it is the jackknife's, sqrt((g-1)/g Σ (θₖ - mean)²)
-    over g groups of sentences left out in turn (Efron & Stein 1981): of a resample 63 % of the rows are distinct, which
-    makes their bootstrap 0 or five times too wide. On simulated layers the half-width is 0.8 to 1.5 times the true one;
-    for measures that whiten it errs on the wide side, 0.9 to 2 times from 5 rows a neuron, up to 3.3 times below.
+    each with all its rows. For measures whose rows may not repeat it is the jackknife's, over groups of sentences left
+    out in turn: of a resample 63 % of the rows are distinct, which makes their bootstrap 0 or five times too wide. See
+    `core.value.spread`. On simulated layers the half-width is 0.8 to 1.5 times the true one; for measures that whiten
+    it errs on the wide side, 0.9 to 2 times from 5 rows a neuron, up to 3.3 times below.
     """
     check_replicates(replicates)
+    run = run or Run()
     widths = [rows.chunk(k, 0).shape[1] for k in range(rows.layers)]
-    check_memory(count(rows), sum(widths), workers=setting.engine.workers, memory=setting.memory)
+    check_memory(count(rows), sum(widths), workers=run.engine.workers, memory=run.memory)
     sentences = len(_bounds(sentence)) - 1
     groups = min(replicates, sentences)
-    left = min(int(_without(sentence, k, groups, setting.seed).sum()) for k in range(groups))
+    left = min(int(_without(sentence, k, groups, seed).sum()) for k in range(groups))
     why = {r.name: _why_withheld(r, sentences, left, max(widths)) for r in wanted}
-    found: dict[str, Interval] = {}
-    for method in ("bootstrap", "jackknife"):
-        some = [r for r in wanted if not why[r.name] and r.measure.repeats == (method == "bootstrap")]
+    found = {name: Resampled(None, note=text) for name, text in why.items() if text}
+    for method in (BOOTSTRAP, JACKKNIFE):
+        some = [r for r in wanted if not why[r.name] and r.measure.repeats == (method == BOOTSTRAP)]
         if not some:
             continue
-        done = _replicates(rows, sentence, some, method, groups if method == "jackknife" else replicates, setting)
+        number, of = (replicates, sentences) if method == BOOTSTRAP else (groups, groups)
+        done = _replicates(rows, sentence, some, method, number, run, key, seed)
+        interval = Interval(level, method, of)
         for request in some:
-            half = _quantile(level, groups) * _error(done[request.name], method)
-            if method == "bootstrap":
-                half *= math.sqrt(sentences / (sentences - 1))  # a resample's spread is about the sample's own mean
-            score, bounds = values[request.name], request.measure.bounds
-            low, high = ((score + side * half).clamp(*bounds) for side in (-1, 1))
-            found[request.name] = Interval(low, high, level, method)
-    absent = {name: torch.full_like(values[name], math.nan) for name, text in why.items() if text}
-    found |= {name: Interval(nan, nan.clone(), level, None, why[name]) for name, nan in absent.items()}
+            drawn = done[request.name].numpy()
+            low, high = spread(values[request.name].numpy(), drawn, interval, bounds=request.measure.bounds)
+            found[request.name] = Resampled(drawn, low, high, interval)
     return {r.name: found[r.name] for r in wanted}
 
 
@@ -115,64 +120,68 @@ def _why_withheld(request: Request, sentences: int, left: int, width: int) -> st
 
 
 def _replicates(
-    rows: LayerRows, sentence: Tensor, wanted: Sequence[Request], method: str, number: int, setting: Setting
+    rows: LayerRows,
+    sentence: Tensor,
+    wanted: Sequence[Request],
+    method: str,
+    number: int,
+    run: Run,
+    key: Any,
+    seed: int,
 ) -> dict[str, Tensor]:
     """Scores of every resample or of every group left out (first axis), by the request's name."""
-    same = {"rows": rows, "sentence": sentence, "seed": setting.seed}
-    share = setting.memory / setting.engine.workers
-    light = [r.name for r in wanted if r.name in weighted.NAMES and method == "bootstrap"]
-    if weighted.BYTES * rows.layers * count(rows) ** 2 > share:
-        light = []
-    label = f"{method} over sentences"
-    found: dict[str, Tensor] = {}
+    few = weighted.BYTES * rows.layers * count(rows) ** 2 <= LIGHT_BYTES
+    light = [r.name for r in wanted if r.name in weighted.NAMES and method == BOOTSTRAP and few]
+    heavy = [r.name for r in wanted if r.name not in light]
+    shared = {"rows": rows, "sentence": sentence, "seed": seed, "memory": run.memory / run.engine.workers}
+    label, found = f"{method} over sentences", dict[str, Tensor]()
     if light:
         spans = [(first, min(first + TOGETHER, number)) for first in range(0, number, TOGETHER)]
-        items = [same | {"measures": light, "first": first, "last": last} for first, last in spans]
+        items = [{"measures": light, "first": first, "last": last} for first, last in spans]
         sizes = [last - first for first, last in spans]
-        parts = run_parts(_reweighted, items, "weights", setting, label, weights=sizes)
+        parts = run.map(_reweighted, items, name="weights", key=[key, seed], label=label, shared=shared, weights=sizes)
         found |= {name: torch.cat([part[name] for part in parts]) for name in light}
-    if heavy := [r.name for r in wanted if r.name not in light]:
-        items = [same | {"measures": heavy, "replicate": k, "number": number} for k in range(number)]
-        # The memory is not part of an item: it does not change the numbers, so it must not change the names of parts.
-        work = partial(_resampled if method == "bootstrap" else _left_out, share)
-        parts = run_parts(work, items, method, setting, label)
+    if heavy:
+        items = [{"measures": heavy, "replicate": k, "number": number} for k in range(number)]
+        work = _resampled if method == BOOTSTRAP else _left_out
+        parts = run.map(work, items, name=method, key=[key, seed], label=label, shared=shared)
         found |= {name: torch.stack([part[name] for part in parts]) for name in heavy}
     return found
 
 
-def _drawn(item: Item, replicate: int) -> Tensor:
+def _drawn(shared: Any, replicate: int) -> Tensor:
     """Rows of as many sentences as there are, drawn with repeats."""
-    bounds = _bounds(item["sentence"])
-    generator = np.random.default_rng([item["seed"], replicate])
+    bounds = _bounds(shared["sentence"])
+    generator = np.random.default_rng([shared["seed"], replicate])
     drawn = np.sort(generator.integers(len(bounds) - 1, size=len(bounds) - 1))
     return torch.cat([torch.arange(int(bounds[s]), int(bounds[s + 1])) for s in drawn])
 
 
-def _reweighted(item: Item) -> dict[str, Tensor]:
+def _reweighted(shared: Any, item: Item) -> Tensors:
     """Scores of several resamples from kernels made once; the same as those of `_resampled`, far sooner."""
-    made, n = weighted.kernels(item["rows"]), count(item["rows"])
-    weights = [torch.bincount(_drawn(item, k), minlength=n) for k in range(item["first"], item["last"])]
+    made, n = weighted.kernels(shared["rows"]), count(shared["rows"])
+    weights = [torch.bincount(_drawn(shared, k), minlength=n) for k in range(item["first"], item["last"])]
     scores = [weighted.weighted_cka(made, w, item["measures"]) for w in weights]
     return {name: torch.stack([s[name] for s in scores]) for name in item["measures"]}
 
 
-def _resampled(memory: float, item: Item) -> dict[str, Tensor]:
+def _resampled(shared: Any, item: Item) -> Tensors:
     """Scores of one resample."""
-    return _scores(_drawn(item, item["replicate"]), memory, item)
+    return _scores(_drawn(shared, item["replicate"]), shared, item)
 
 
-def _left_out(memory: float, item: Item) -> dict[str, Tensor]:
+def _left_out(shared: Any, item: Item) -> Tensors:
     """Scores without one group of sentences."""
-    kept = _without(item["sentence"], item["replicate"], item["number"], item["seed"])
-    return _scores(kept.nonzero().flatten(), memory, item)
+    kept = _without(shared["sentence"], item["replicate"], item["number"], shared["seed"])
+    return _scores(kept.nonzero().flatten(), shared, item)
 
 
-def _scores(index: Tensor, memory: float, item: Item) -> dict[str, Tensor]:
+def _scores(index: Tensor, shared: Any, item: Item) -> Tensors:
     """Scores of some of the rows, all of which are read once."""
-    rows = item["rows"]
+    rows = shared["rows"]
     held = MemoryRows([gather(rows, k) for k in range(rows.layers)], [rows.eps(k) for k in range(rows.layers)])
     wanted = [parse(name) for name in item["measures"]]
-    scoring = score_layers(Subset(held, index), wanted, Setting(seed=item["seed"], memory=memory))
+    scoring = score_layers(Subset(held, index), wanted, run=Run(memory=shared["memory"]), seed=shared["seed"])
     return {name: s.values for name, s in scoring.scored.items()}
 
 
@@ -186,18 +195,3 @@ def _without(sentence: Tensor, group: int, groups: int, seed: int) -> Tensor:
     lengths = _bounds(sentence).diff()
     of_sentence = torch.from_numpy(np.random.default_rng(seed).permutation(len(lengths))) % groups
     return torch.repeat_interleave(of_sentence, lengths) != group
-
-
-def _error(scores: Tensor, method: str) -> Tensor:
-    """Standard error from the scores of the replicates (first axis)."""
-    if method == "bootstrap":
-        return scores.std(0)
-    g = len(scores)
-    return ((g - 1) / g * (scores - scores.mean(0)).square().sum(0)).sqrt()
-
-
-def _quantile(level: float, number: int) -> float:
-    """Student's t of so many replicates."""
-    from scipy.special import stdtrit
-
-    return float(stdtrit(number - 1, (1 + level) / 2))

@@ -1,39 +1,38 @@
 """Score every pair of layers under every measure asked for: prepare each layer once, then compare tiles of pairs.
 
-The steps are pure functions of plain data. With a run folder their results are kept as parts, so that a killed run
-goes on where it stopped; without one everything stays in memory.
+The steps are pure functions of plain data, run by `Run.map`: in a run folder their results are kept as parts, so that a
+killed run resumes where it stopped; without one everything stays in memory.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors import safe_open
 from torch import Tensor
 
-from stratoscope.core.files import digest, disk_errors
-from stratoscope.core.progress import Progress, Silent
-from stratoscope.engine.local import Engine, InProcess
 from stratoscope.measures.measure import Item, Sums
 from stratoscope.measures.pair import Pair
 from stratoscope.measures.table import Request, parse
-from stratoscope.runs.folder import RunFolder
+from stratoscope.runs.run import Run, Tensors
 from stratoscope.statistics.cross import Pairing, cross_moments, norm_products
 from stratoscope.statistics.layer import LayerBasis, deviations, fit_basis, layer_moments
 from stratoscope.statistics.products import padded
 from stratoscope.statistics.rows import LayerRows, MemoryRows, StoredRows, count
 
-Tensors = Mapping[str, Tensor]
-
 PRECISE = 3e11
 """Work (FLOP) up to which coordinates are float64 whatever the rows are: the time saved would not be noticed."""
 PRODUCT_BYTES = 8
 """Cross-products are summed in float64."""
+PIECE_BYTES = 2e8
+"""Coordinates that one item gives back."""
+SIDE = 4
+"""Layers on one side of a tile of pairs at most: the rows of so many are read once for all of its products."""
 
 
 @dataclass(frozen=True)
@@ -42,20 +41,6 @@ class Scored:
 
     values: Tensor
     arrays: Mapping[str, Tensor]
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Where and how scores are computed."""
-
-    engine: Engine = field(default_factory=InProcess)
-    folder: RunFolder | None = None
-    key: str = ""
-    """Digest of what made the rows; names the parts."""
-    memory: float = 4e9
-    """Bytes the cross-products held at once may take, over all workers."""
-    seed: int = 0
-    progress: Progress = field(default_factory=Silent)
 
 
 @dataclass(frozen=True)
@@ -69,19 +54,24 @@ class Scoring:
     """Directions left out as rounding (`LayerBasis.lost`); 0 where no measure asked for inverts a covariance."""
 
 
-def score_layers(rows: LayerRows, wanted: Sequence[Request], setting: Setting | None = None) -> Scoring:
-    """Scores of every pair of layers; NaN where one of the layers does not vary at all."""
-    setting = setting or Setting()
+def score_layers(
+    rows: LayerRows, wanted: Sequence[Request], *, run: Run | None = None, key: Any = None, seed: int = 0
+) -> Scoring:
+    """Scores of every pair of layers; NaN where one of the layers does not vary at all.
+
+    `key` is plain data that says what made the rows; it names the parts that `run` keeps.
+    """
+    run = run or Run()
     pairwise = [r for r in wanted if r.measure.compare]
     scored, sds, lost = (
-        _score_pairs(rows, pairwise, setting) if pairwise else ({}, _deviations(rows), [0] * rows.layers)
+        _score_pairs(rows, pairwise, run, key) if pairwise else ({}, _deviations(rows), [0] * rows.layers)
     )
     for request in (r for r in wanted if r.measure.rows):
-        scored[request.name] = _score_rows(rows, request, setting)
-    absent = torch.tensor([not bool(sd.any()) for sd in sds])
-    for found in scored.values():
-        found.values[absent] = math.nan
-        found.values[:, absent] = math.nan
+        scored[request.name] = _score_rows(rows, request, run, [key, seed], seed)
+    missing = torch.tensor([not bool(sd.any()) for sd in sds])
+    for scores in scored.values():
+        scores.values[missing] = math.nan
+        scores.values[:, missing] = math.nan
     constant = tuple(int((sd == 0).sum()) for sd in sds)
     return Scoring({r.name: scored[r.name] for r in wanted}, constant, tuple(lost))
 
@@ -90,40 +80,36 @@ def score_layers(rows: LayerRows, wanted: Sequence[Request], setting: Setting | 
 
 
 def _score_pairs(
-    rows: LayerRows, wanted: Sequence[Request], setting: Setting
+    rows: LayerRows, wanted: Sequence[Request], run: Run, key: Any
 ) -> tuple[dict[str, Scored], list[Tensor], list[int]]:
     """Scores by name, each layer's standard deviations, and its directions lost to measures that invert."""
     n, layers = count(rows), range(rows.layers)
     width = max(rows.chunk(k, 0).shape[1] for k in layers)
     inverts = any(r.measure.whitens for r in wanted)
-    whiten = n <= width or inverts
-    into = None if setting.folder is None else f"coordinates-{digest([setting.key, whiten])}"
-    root = "" if setting.folder is None else str(setting.folder.part("").resolve())
-    precise = n * float(rows.layers * width) ** 2 < PRECISE
-    items = [
-        {"rows": rows, "layer": k, "whiten": whiten, "precise": precise, "root": root, "into": into} for k in layers
-    ]
-    prepared = run_parts(_prepare, items, "basis", setting, "preparing layers", beside=_coordinate_files)
-    coordinates, norms = _kept("rows", prepared, items), norm_products(_kept("norms", prepared, items))
+    how = {
+        "whiten": n <= width or inverts,
+        "precise": n * float(rows.layers * width) ** 2 < PRECISE,
+    }
+    shared: dict[str, Any] = {"rows": rows, **how}
+    bases = run.map_files(
+        _fit, [{"layer": k} for k in layers], name="basis", key=[key, how], label="preparing layers", shared=shared
+    )
+    coordinates, norms = _coordinates(rows, bases, width, how, run, key)
     names = sorted((r.name for r in wanted), key=lambda name: not name.startswith("pwsim"))  # svsim reads pwsim's ρ
-    if setting.folder is None:
-        bases: list[Tensors | str] = [{k: v for k, v in t.items() if "." not in k} for t in prepared]
-    else:  # workers read them: passing them on costs the parent more
-        bases = [str(setting.folder.part(_part("basis", item, setting))) for item in items]
-    tiles = sorted(_tiles(rows.layers, _side(rows.layers, width, setting)), key=len, reverse=True)  # small ones last
-    work = [
-        {
-            "rows": coordinates,
-            "norms": norms,
-            "bases": {k: bases[k] for p in t for k in p},
-            "pairs": t,
-            "measures": names,
-        }
-        for t in tiles
-    ]
-    done = run_parts(_score_tile, work, "tile", setting, "comparing layers", weights=[len(t) for t in tiles])
-    lost = [LayerBasis.from_tensors(t).lost if inverts else 0 for t in prepared]
-    return {r.name: _assemble(r, done, tiles, rows.layers) for r in wanted}, [t["sd"] for t in prepared], lost
+    tiles = sorted(_tiles(rows.layers), key=len, reverse=True)  # small ones last
+    at_once = max(1, int(run.memory / run.engine.workers / (PRODUCT_BYTES * width**2)))
+    done = run.map(
+        _score_tile,
+        [{"pairs": t, "measures": names} for t in tiles],
+        name="tile",
+        key=[key, how],
+        label="comparing layers",
+        shared={"rows": coordinates, "norms": norm_products(norms), "bases": bases, "at_once": at_once},
+        weights=[len(t) for t in tiles],
+    )
+    prepared = [_basis(b) for b in bases]
+    lost = [b.lost if inverts else 0 for b in prepared]
+    return {r.name: _assemble(r, done, tiles, rows.layers) for r in wanted}, [b.sd for b in prepared], lost
 
 
 def _deviations(rows: LayerRows) -> list[Tensor]:
@@ -131,78 +117,90 @@ def _deviations(rows: LayerRows) -> list[Tensor]:
     return [deviations(layer_moments(rows, k, full=False), rows.eps(k))[0] for k in range(rows.layers)]
 
 
-def _prepare(item: Item) -> Tensors:
-    """Fit one layer's basis; keep its rows' coordinates and squared norms in files beside the basis, or in memory."""
-    rows, layer = item["rows"], item["layer"]
-    dtype = torch.float64 if item["precise"] else None
-    basis = fit_basis(rows, layer, whiten=item["whiten"], dtype=dtype)
-    out = basis.to_tensors()
-    files = _coordinate_files(item)
-    for k in range(len(rows.sizes)):
-        w = basis.transform(rows.chunk(layer, k), dtype)
-        kept = {"rows": padded(w, 1), "norms": basis.squared_norms(w)}
-        if files:
-            path = Path(item["root"], files[k])
-            with disk_errors(path):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                save_file(kept, path)
-        else:
-            out |= {f"{name}.{k:05d}": t for name, t in kept.items()}
+def _fit(shared: Any, item: Item) -> Tensors:
+    """One layer's basis."""
+    dtype = torch.float64 if shared["precise"] else None
+    return fit_basis(shared["rows"], item["layer"], whiten=shared["whiten"], dtype=dtype).to_tensors()
+
+
+def _basis(kept: Path | Tensors, *, transforms: bool = False) -> LayerBasis:
+    """A layer's basis; the map that transforms rows is half of its file, and read only where it is needed."""
+    if not isinstance(kept, Path):
+        return LayerBasis.from_tensors(kept)
+    with safe_open(kept, "pt") as f:
+        return LayerBasis.from_tensors({name: f.get_tensor(name) for name in list(f.keys()) if transforms or name != "to"})
+
+
+def _coordinates(
+    rows: LayerRows, bases: Sequence[Path | Tensors], width: int, how: Item, run: Run, key: Any
+) -> tuple[LayerRows, LayerRows]:
+    """Coordinates of all layers' rows in their own bases, and the rows' squared norms."""
+    chunks = len(rows.sizes)
+    together = max(1, int(PIECE_BYTES / (8 * max(rows.sizes) * width)))
+    spans = [(first, min(first + together, chunks)) for first in range(0, chunks, together)]
+    items = [{"layer": k, "first": first, "last": last} for k in range(rows.layers) for first, last in spans]
+    shared = {"rows": rows, "bases": bases, **how}
+    kept = run.map_files(_transform, items, name="coordinates", key=[key, how], label="preparing rows", shared=shared)
+    by_chunk = {(i["layer"], c): k for i, k in zip(items, kept, strict=True) for c in range(i["first"], i["last"])}
+
+    def stored(what: str) -> LayerRows:
+        files: list[tuple[tuple[str, str], ...]] = []
+        matrices = []
+        for layer in range(rows.layers):
+            pieces = [(by_chunk[layer, c], f"{what}.{c:05d}") for c in range(chunks)]
+            if isinstance(pieces[0][0], Path):
+                files.append(tuple((str(path), name) for path, name in pieces))
+            else:
+                matrices.append(torch.cat([tensors[name] for tensors, name in pieces if isinstance(tensors, Mapping)]))
+        eps = tuple(rows.eps(k) for k in range(rows.layers))
+        return StoredRows(tuple(rows.sizes), tuple(files), eps) if files else MemoryRows(matrices)
+
+    return stored("rows"), stored("norms")
+
+
+def _transform(shared: Any, item: Item) -> Tensors:
+    """Coordinates and squared norms of some chunks of one layer."""
+    basis, dtype = _basis(shared["bases"][item["layer"]], transforms=True), torch.float64 if shared["precise"] else None
+    out: dict[str, Tensor] = {}
+    for c in range(item["first"], item["last"]):
+        w = basis.transform(shared["rows"].chunk(item["layer"], c), dtype)
+        out |= {f"rows.{c:05d}": padded(w, 1), f"norms.{c:05d}": basis.squared_norms(w)}
     return out
 
 
-def _coordinate_files(item: Item) -> list[str]:
-    """Parts that hold a layer's coordinates and norms, chunk by chunk; none when they stay in memory."""
-    if item["into"] is None:
-        return []
-    return [f"{item['into']}/{item['layer']:04d}-{k:05d}.safetensors" for k in range(len(item["rows"].sizes))]
-
-
-def _kept(what: str, prepared: Sequence[Tensors], items: Sequence[Item]) -> LayerRows:
-    """Coordinates (`rows`) or squared `norms` of all layers' rows, as `_prepare` kept them."""
-    rows: LayerRows = items[0]["rows"]
-    if items[0]["into"] is None:
-        return MemoryRows([torch.cat([t[f"{what}.{k:05d}"] for k in range(len(rows.sizes))]) for t in prepared])
-    files = tuple(tuple((str(Path(i["root"], name)), what) for name in _coordinate_files(i)) for i in items)
-    return StoredRows(tuple(rows.sizes), files, tuple(rows.eps(k) for k in range(rows.layers)))
-
-
-def _score_tile(item: Item) -> Tensors:
+def _score_tile(shared: Any, item: Item) -> Tensors:
     """Scores of a tile of pairs; every cross-product is made, reduced by every measure, and let go."""
-    bases = {k: LayerBasis.from_tensors(load_file(t) if isinstance(t, str) else t) for k, t in item["bases"].items()}
-    live = [p for p in item["pairs"] if not (bases[p[0]].constant or bases[p[1]].constant)]
+    pairs = [(int(i), int(j)) for i, j in item["pairs"]]
+    bases = {k: _basis(shared["bases"][k]) for k in sorted({k for p in pairs for k in p})}
+    live = [p for p in pairs if not (bases[p[0]].constant or bases[p[1]].constant)]
     itself = {(i, j) for i, j in live if i == j and bases[i].whitened}
-    moments = cross_moments(item["rows"], bases, tuple(p for p in live if p not in itself))
-    wanted = [parse(name) for name in item["measures"]]
-    scores = {r.name: torch.full((len(item["pairs"]), 2), math.nan, dtype=torch.float64) for r in wanted}
+    measures = [parse(name) for name in item["measures"]]
+    scores = {r.name: torch.full((len(pairs), 2), math.nan, dtype=torch.float64) for r in measures}
     arrays: dict[str, Tensor] = {}
-    for position, (i, j) in enumerate(item["pairs"]):
-        if (i, j) not in live:
-            continue
-        norms = item["norms"][[i, j]][:, [i, j]]
-        if (i, j) in itself:
-            pair = Pair.itself(bases[i], norms)
-        else:
-            pair = Pair(bases[i], bases[j], moments.products.pop((i, j)).div_(moments.count), norms)
-        for request in wanted:
-            assert request.measure.compare is not None
-            result = request.measure.compare(pair, request.top)
-            scores[request.name][position] = torch.tensor([result.forward, result.backward], dtype=torch.float64)
-            if request.top == 1:
-                for name, (forward, backward) in result.arrays.items():
-                    arrays[f"{name}|{i}|{j}"] = forward.clone()
-                    arrays[f"{name}|{j}|{i}"] = backward.clone()
+    for first in range(0, len(live), shared["at_once"]):
+        some = live[first : first + shared["at_once"]]
+        moments = cross_moments(shared["rows"], bases, tuple(p for p in some if p not in itself))
+        for i, j in some:
+            norms = shared["norms"][[i, j]][:, [i, j]]
+            if (i, j) in itself:
+                pair = Pair.itself(bases[i], norms)
+            else:
+                pair = Pair(bases[i], bases[j], moments.products.pop((i, j)).div_(moments.count), norms)
+            for request in measures:
+                assert request.measure.compare is not None
+                result = request.measure.compare(pair, request.top)
+                both = torch.tensor([result.forward, result.backward], dtype=torch.float64)
+                scores[request.name][pairs.index((i, j))] = both
+                if request.top == 1:
+                    for name, (forward, backward) in result.arrays.items():
+                        arrays[f"{name}|{i}|{j}"] = forward.clone()
+                        arrays[f"{name}|{j}|{i}"] = backward.clone()
     return scores | arrays
 
 
-def _side(layers: int, width: int, setting: Setting) -> int:
-    """Layers on one side of a tile: as many as memory allows, few enough that workers end at about the same time."""
-    share = setting.memory / setting.engine.workers / (PRODUCT_BYTES * width**2)
-    return max(1, min(int(math.sqrt(share)), math.ceil(layers / (4 * setting.engine.workers))))
-
-
-def _tiles(layers: int, side: int) -> list[tuple[Pairing, ...]]:
-    """The upper triangle of all pairs, cut into squares."""
+def _tiles(layers: int) -> list[tuple[Pairing, ...]]:
+    """The upper triangle of all pairs, cut into squares: small enough that workers end at about the same time."""
+    side = max(1, min(SIDE, math.ceil(layers / 8)))
     groups = [range(start, min(start + side, layers)) for start in range(0, layers, side)]
     squares = [(a, b) for k, a in enumerate(groups) for b in groups[k:]]
     return [tuple((i, j) for i in a for j in b if i <= j) for a, b in squares]
@@ -235,66 +233,18 @@ def _stack(of: Mapping[Pairing, Tensor], layers: int) -> Tensor:
 # --- measures of the rows themselves ---------------------------------------------------------------------------------
 
 
-def _score_rows(rows: LayerRows, request: Request, setting: Setting) -> Scored:
+def _score_rows(rows: LayerRows, request: Request, run: Run, key: Any, seed: int) -> Scored:
     work = request.measure.rows
     assert work is not None
-    items = [{"rows": rows, "measure": request.name, "item": item} for item in work.plan(rows, setting.seed)]
-    total: dict[str, Tensor] = {}
-    for part in run_parts(_row_work, items, request.name, setting, request.name):
+    items, total = work.plan(rows, seed), dict[str, Tensor]()
+    shared = {"rows": rows, "measure": request.name}
+    for part in run.map(_row_work, items, name=request.name, key=key, label=request.name, shared=shared):
         for name, value in part.items():
             total[name] = total[name] + value if name in total else value
     return Scored(work.finish(total).clamp(*request.measure.bounds), {})
 
 
-def _row_work(item: Item) -> Sums:
-    work = parse(item["measure"]).measure.rows
+def _row_work(shared: Any, item: Item) -> Sums:
+    work = parse(shared["measure"]).measure.rows
     assert work is not None
-    return work.work(item["rows"], item["item"])
-
-
-# --- running steps, keeping what is finished --------------------------------------------------------------------------
-
-
-def run_parts(
-    work: Callable[[Item], Tensors],
-    items: Sequence[Item],
-    name: str,
-    setting: Setting,
-    label: str,
-    *,
-    weights: Sequence[int] | None = None,
-    beside: Callable[[Item], list[str]] = lambda item: [],
-) -> list[Tensors]:
-    """Results of all items in order; with a run folder, finished ones are read instead of computed.
-
-    A part's file is named after `name`, the rows' key and the item's plain content, so that nothing stale is read;
-    `beside` names further parts the work itself writes, without which an item is not finished.
-    """
-    weights = weights or [1] * len(items)
-    folder = setting.folder
-    files = [_part(name, item, setting) for item in items]
-    results: dict[int, Tensors] = {}
-    with setting.progress.step(label, sum(weights)) as advance:
-        for k, file in enumerate(files):
-            if folder is not None and all(folder.has(f) for f in (file, *beside(items[k]))):
-                results[k] = load_file(folder.part(file))
-                advance(weights[k])
-        todo = [k for k in range(len(items)) if k not in results]
-        for position, result in setting.engine.map(work, [items[k] for k in todo]):
-            k = todo[position]
-            if folder is not None:
-                for other in beside(items[k]):
-                    folder.seal(other)
-                folder.save(files[k], partial(save_file, {n: t.contiguous() for n, t in result.items()}))
-            results[k] = result
-            advance(weights[k])
-    return [results[k] for k in range(len(items))]
-
-
-def _part(name: str, item: Item, setting: Setting) -> str:
-    return f"{name}-{digest([setting.key, _content(item)])}.safetensors"
-
-
-def _content(item: Item) -> Item:
-    """What tells one item from another; rows and what is made of them are told apart by the key."""
-    return {k: v for k, v in item.items() if k not in ("rows", "norms", "bases", "sentence", "root")}
+    return work.work(shared["rows"], item)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.measures.score import Setting, score_layers
+from stratoscope.measures.score import score_layers
 from stratoscope.measures.table import caution, parse
 from stratoscope.statistics.rows import MemoryRows
 
@@ -33,7 +33,7 @@ def similarity(x: Any, y: Any, measure: str = "ckasim", *, seed: int = 0) -> flo
         raise StratoscopeError(f"expected at least {least} rows, got {len(a)}")
     common = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
     rounding = [torch.finfo(m.dtype).eps for m in (a, b)]
-    scoring = score_layers(MemoryRows([a.to(common), b.to(common)], rounding), [request], Setting(seed=seed))
+    scoring = score_layers(MemoryRows([a.to(common), b.to(common)], rounding), [request], seed=seed)
     if note := caution(request, len(a), max(a.shape[1], b.shape[1])):
         warnings.warn(note, stacklevel=2)
     widths = (a.shape[1], b.shape[1])

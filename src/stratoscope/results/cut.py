@@ -20,6 +20,8 @@ class Tested:
     """Change of the metric, negative for a loss; the lower end is the one-sided bound."""
     confirmed: bool
     """Whether the bound is within the budget."""
+    exact: bool = False
+    """The bound is, for the most part, that of losses these rows happen not to show."""
 
 
 @dataclass(frozen=True)

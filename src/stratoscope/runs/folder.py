@@ -40,13 +40,16 @@ class RunFolder:
 
     @classmethod
     @contextmanager
-    def open(cls, path: str | Path, *, makes: str | None = None) -> Iterator[RunFolder]:
+    def open(cls, path: str | Path, *, makes: str | None = None, alone: bool = False) -> Iterator[RunFolder]:
         """Create the folder if needed and hold its lock; a second writer gets an error, not a race.
 
         `makes` names the file of the result to come. A folder of another kind is refused, for figures and page of the
-        two would replace each other; so is one with a file of that name, or a folder `parts`, that no run made.
+        two would replace each other; so is one with a file of that name, or a folder `parts`, that no run made. A run
+        that is `alone` writes files of many names, as a checkpoint is: its folder must be ours, or empty.
         """
         folder = _checked(path, makes)
+        if alone and folder.is_dir() and any(folder.iterdir()) and not is_ours(folder):
+            raise StratoscopeError(f"{folder} is not empty and no run of stratoscope made it", ANOTHER)
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)

@@ -150,16 +150,17 @@ class LayerBasis:
         return min(reached, self.rank)
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """Plain named tensors, for a file or another process: all that comparing needs once rows are transformed."""
+        """Plain named tensors, for a file or another process; `to` is needed for transforming rows only."""
         scalars = torch.tensor([self.n, self.spread, self.condition], dtype=torch.float64)
         named = {"mean": self.mean, "sd": self.sd, "variance": self.variance, "scalars": scalars}
-        return named if self.unit is None else named | {"unit": self.unit}
+        maps = {"to": self.to, "unit": self.unit}
+        return named | {name: t for name, t in maps.items() if t is not None}
 
     @classmethod
     def from_tensors(cls, t: Mapping[str, Tensor]) -> LayerBasis:
-        """Inverse of `to_tensors`, without the map that transforms further rows."""
+        """Inverse of `to_tensors`; without `to` it transforms no further rows."""
         n, spread, condition = t["scalars"].tolist()
-        return cls(int(n), t["mean"], t["sd"], spread, t["variance"], condition, unit=t.get("unit"))
+        return cls(int(n), t["mean"], t["sd"], spread, t["variance"], condition, t.get("to"), t.get("unit"))
 
     def transform(self, chunk: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         """Rows in this basis, in the rows' own precision unless told; the mean is taken off in float64."""

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -24,9 +23,9 @@ from stratoscope.measures.score import score_layers
 from stratoscope.measures.table import parse
 from stratoscope.models.families import base, depth, family_of, width
 from stratoscope.models.open.guard import quiet
-from stratoscope.models.open.loading import LoadedModel, ModelSpec, load
-from stratoscope.models.read.hidden import extract
-from stratoscope.models.text.encoder import Encoder, window_of
+from stratoscope.models.open.loading import ModelSpec, OpenedModel, Survey, open_model
+from stratoscope.models.read.hidden import read_rows
+from stratoscope.models.text.encoder import encoder_of
 from stratoscope.models.text.rows import Rows, check_unit, plan_rows
 from stratoscope.statistics.rows import MemoryRows
 
@@ -159,23 +158,17 @@ class StratoscopeCallback(TrainerCallback):
         self._cost = time.monotonic() - began
         self._spent += self._cost
 
-    def _current(self, model: Any) -> LoadedModel:
+    def _current(self, model: Any) -> OpenedModel:
         """The Trainer's model, as extraction wants it: its encoder, wherever it stands in training."""
         inner, config = base(model), model.config
         family = family_of(inner)
-        encoder = Encoder(
-            name="the model in training",
-            tokenizer=self.tokenizer,
-            family=family,
-            window=window_of(config, self.tokenizer, family),
-            vocabulary=int(config.get_text_config().vocab_size),
-            segments=family.segments and getattr(config, "type_vocab_size", 2) > 1,
-        )
+        encoder = encoder_of("the model in training", config, self.tokenizer, family)
         p = next(inner.parameters())
         dtype = str(p.dtype).removeprefix("torch.")
-        return LoadedModel(encoder.name, "", inner, encoder, depth(config) + 1, width(config), "", p.device, dtype)
+        seen = Survey(ModelSpec(""), encoder, depth(config) + 1, width(config), "", dtype, str(p.device))
+        return OpenedModel(seen, inner)
 
-    def _plan(self, current: LoadedModel) -> Rows:
+    def _plan(self, current: OpenedModel) -> Rows:
         rows = plan_rows(self.corpus, [current.encoder], self.unit)
         if len(rows) < FEWEST_ROWS:
             raise StratoscopeError(
@@ -185,20 +178,16 @@ class StratoscopeCallback(TrainerCallback):
             self.corpus, rows = rows.slice(self.corpus, 0, self.limit)
         return rows
 
-    def _read(self, model: LoadedModel) -> list[Tensor]:
+    def _read(self, model: OpenedModel) -> list[Tensor]:
         assert self._rows is not None
-        layers = [torch.empty(len(self._rows), model.width) for _ in range(model.layers)]
-        for positions, hidden in extract(model, self.corpus, self._rows, unit=self.unit):
-            for kept, part in zip(layers, hidden, strict=True):
-                kept[torch.from_numpy(positions)] = part
-        return layers
+        return read_rows(model, self.corpus, self._rows)
 
-    def _starting_point(self, current: LoadedModel, step: int) -> list[Tensor]:
+    def _starting_point(self, current: OpenedModel, step: int) -> list[Tensor]:
         """Rows of the base model: given, or the model itself at step 0, kept in the folder for a run that goes on."""
         if self.base is not None:
             spec = self.base if isinstance(self.base, ModelSpec) else ModelSpec(str(self.base))
             with quiet():
-                loaded = load(spec)
+                loaded = open_model(spec)
             if loaded.layers != current.layers:
                 raise StratoscopeError(
                     f"StratoscopeCallback: expected a base of {current.layers - 1} blocks, as many as are in training,"

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.files import canonical_json, digest, disk_errors, write_text
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.tasks.data import TaskData
-from stratoscope.models.open.checkpoints import Checkpoint, fingerprint
-from stratoscope.models.open.guard import quiet
-from stratoscope.models.open.loading import ModelSpec, load, survey
-from stratoscope.models.open.task import load_for_task
+from stratoscope.models.open.loading import ModelSpec, open_model, survey
 from stratoscope.models.surgery.blocks import exported, parse_drop
-from stratoscope.runs import kinds
-from stratoscope.runs.folder import LOCK, RunFolder
+from stratoscope.results.finetuned import Finetuned
+from stratoscope.results.pruned import Pruned
+from stratoscope.runs.run import Request, Run, run
+from stratoscope.studies.checkpoint import is_whole, put_in_place, write_checkpoint
+from stratoscope.studies.finetune.options import TrainingOptions
 from stratoscope.studies.finetune.recipes import resolve
-from stratoscope.studies.finetune.study import RECORD, Finetuned, FinetuneOptions, finetune
+from stratoscope.studies.finetune.study import finetune
 
-BASE, PRUNED = "base", kinds.PRUNED.file
+BASE = "base"
 
 
 def prune(
@@ -32,7 +29,7 @@ def prune(
     *,
     drop: str,
     out: str | Path,
-    options: FinetuneOptions | None = None,
+    options: TrainingOptions | None = None,
     progress: Progress | None = None,
 ) -> list[Finetuned]:
     """Write `base` without `drop` (`top:k` or `bottom:k`; embeddings stay) to `out`/base, and fine-tune that.
@@ -40,11 +37,11 @@ def prune(
     Runs, resumes and results are those of `finetune`; each record says under `pruned` what was dropped. A head that
     `base` already has for the task is kept, as `finetune` keeps it.
     """
-    options, progress, folder = options or FinetuneOptions(), progress or Silent(), Path(out)
+    options, progress, folder = options or TrainingOptions(), progress or Silent(), Path(out)
+    if not str(out).strip():
+        raise StratoscopeError("expected a folder for --out, got an empty name")
     spec = base if isinstance(base, ModelSpec) else ModelSpec(str(base))
     resolve(options, task.name)  # what cannot be trained is not cut either
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / LOCK).exists():
-        raise StratoscopeError(f"{folder} is not empty and no run made it; choose another --out")
     seen = survey(spec, progress=progress)
     kept = parse_drop(drop, seen.layers - 1)
     if not kept:
@@ -58,46 +55,25 @@ def prune(
         "blocks": seen.layers - 1,
         "kept": list(kept),
     }
-    with RunFolder.open(folder):
-        _make_base(folder / BASE, spec, task, what, overwrite=options.overwrite)
-    cut = ModelSpec(
-        str(folder / BASE), spec.label, dtype=spec.dtype, device=spec.device, trust_remote_code=spec.trust_remote_code
+    run(
+        Request("pruned", {"base": seen.fingerprint, "task": task.fingerprint}, {"drop": drop.strip()}),
+        folder / BASE,
+        lambda running: _compute(spec, task, what, running),
+        progress=progress,
+        overwrite=options.overwrite,
+        whole=lambda place, made: is_whole(place, made.weights),
+        alone=True,
     )
-    found = finetune(cut, task, out=folder, options=options, progress=progress)
-    return [_noted(one, what) for one in found]
+    left = replace(spec, source=str(folder / BASE), name=spec.label, revision=None, allow_pickle=False)
+    asked = {"command": "prune", "base": spec.source, "drop": drop.strip()}
+    return finetune(left, task, out=folder, options=options, progress=progress, pruned=what, command=asked)
 
 
-def _make_base(folder: Path, spec: ModelSpec, task: TaskData, what: Mapping[str, Any], *, overwrite: bool) -> None:
-    """Write the cut base, unless it is there; `prune.json`, written last, says that it is whole."""
-    try:
-        found = json.loads((folder / PRUNED).read_text(encoding="utf-8"))
-        made, weights = found["pruned"], found["weights"]
-    except (OSError, ValueError, KeyError, TypeError):
-        made = weights = None  # none, or left by a killed run
-    if made is not None and made != what and not overwrite:
-        raise StratoscopeError(
-            f"{folder} holds a model pruned otherwise ({made['drop']} of {made['source']})",
-            "choose another --out",
-            "give --overwrite",
-        )
-    if made == what and weights == fingerprint(Checkpoint(str(folder), local=True)):
-        return
+def _compute(spec: ModelSpec, task: TaskData, what: Mapping[str, Any], running: Run) -> Pruned:
+    assert running.folder is not None
     whole = replace(spec, dtype="float32", device="cpu")
-    model = load_for_task(whole, task, seed=0)
+    model = open_model(whole, task, seed=0)
     # A head or pooler drawn here would be the same for every seed: only a head that was stored goes along.
-    module: Any = exported(model.module if model.head == "kept" else load(whole).module, what["kept"])
-    with disk_errors(folder), quiet():
-        if folder.exists():
-            shutil.rmtree(folder)
-        module.save_pretrained(folder)
-        model.encoder.tokenizer.save_pretrained(folder)
-    weights = fingerprint(Checkpoint(str(folder), local=True))
-    write_text(folder / PRUNED, canonical_json({"pruned": what, "weights": weights}) + "\n")
-
-
-def _noted(found: Finetuned, what: Mapping[str, Any]) -> Finetuned:
-    """Say in the record what was dropped; a run killed before this is given the note by the next."""
-    record = {**found.record, "pruned": dict(what)}
-    if record != found.record:
-        write_text(found.folder / RECORD, canonical_json(record | {"sha256": digest(record, length=64)}) + "\n")
-    return Finetuned(found.folder, record)
+    module: Any = exported(model.module if model.head == "kept" else open_model(whole).module, what["kept"])
+    write_checkpoint(running.folder, module, model.encoder.tokenizer)
+    return Pruned(what=what, weights=put_in_place(running.folder))

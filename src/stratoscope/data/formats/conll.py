@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from conllu.exceptions import ParseException
 from conllu.parser import parse_line
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.data.corpus import Corpus, Sentence
+from stratoscope.data.corpus import Corpus, Sentence, gather
 from stratoscope.data.formats.tablefiles import IGNORED, column_names
 from stratoscope.data.formats.textfile import numbered_lines
 
@@ -22,7 +22,7 @@ _DOCUMENT_MARK = "-DOCSTART-"
 
 def read_conllu(path: Path) -> Corpus:
     """Syntactic words (integer ids) with `upos` and `xpos`; multi-word ranges and empty nodes are left out."""
-    return _corpus(path, [_conllu_sentence(path, block) for block in _blocks(path)])
+    return _corpus(path, (_conllu_sentence(path, block) for block in _blocks(path)))
 
 
 def read_columns(path: Path, columns: str) -> Corpus:
@@ -36,9 +36,8 @@ def read_columns(path: Path, columns: str) -> Corpus:
         raise StratoscopeError(
             f"--columns: expected one column called 'word', got '{columns}'; for example \"word pos {IGNORED}\""
         )
-    blocks = list(_blocks(path))
-    tabbed = next(("\t" in line for block in blocks for _, line in block if not line.startswith("#")), False)
-    return _corpus(path, [_column_sentence(path, block, names, tabbed) for block in blocks])
+    tabbed = next(("\t" in line for block in _blocks(path) for _, line in block if not line.startswith("#")), False)
+    return _corpus(path, (_column_sentence(path, block, names, tabbed) for block in _blocks(path)))
 
 
 def _blocks(path: Path) -> Iterator[list[tuple[int, str]]]:
@@ -54,11 +53,11 @@ def _blocks(path: Path) -> Iterator[list[tuple[int, str]]]:
         yield block
 
 
-def _corpus(path: Path, found: list[Sentence | None]) -> Corpus:
-    sentences = tuple(s for s in found if s is not None)
+def _corpus(path: Path, found: Iterable[Sentence | None]) -> Corpus:
+    sentences, positions = gather(enumerate(s for s in found if s is not None))
     if not sentences:
         raise StratoscopeError(f"{path}: expected sentences with one word a line, got none; give a file with data")
-    return Corpus(path.name, sentences, tuple(range(len(sentences))))
+    return Corpus(path.name, sentences, positions)
 
 
 def _sentence(words: list[str], tags: dict[str, list[str]]) -> Sentence | None:

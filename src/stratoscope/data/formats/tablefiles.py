@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.extras import optional_module
 from stratoscope.data.formats.tables import Literal, Table
-from stratoscope.data.formats.textfile import numbered_lines, read_text
+from stratoscope.data.formats.textfile import numbered_lines, text_stream
 
 IGNORED = "_"
 """Name of a column nobody wants."""
+LONGEST_FIELD = 2**31 - 1
+"""Characters of one field; the csv module stops at 131,072 unless told."""
+BATCH_ROWS = 1024
+"""Rows of a Parquet file held at once."""
 _OTHER_SEPARATOR = re.compile(r"\S[;\t]\S")
 """Between two names; a sentence in the place of a header has a blank after its semicolon."""
 
@@ -35,61 +39,67 @@ def column_names(columns: str) -> tuple[str, ...]:
 
 def jsonl_table(path: Path) -> Table:
     """One JSON object a line; columns are all keys seen, in order."""
-    rows: list[dict[str, object]] = []
-    for number, line in numbered_lines(path):
-        if line.strip():
-            try:
-                row = json.loads(line, parse_int=Literal, parse_float=Literal, parse_constant=Literal)
-            except (json.JSONDecodeError, RecursionError) as e:
-                raise StratoscopeError(
-                    f"{path}: line {number}: expected one JSON object, got bad JSON ({e}); mend or remove the line"
-                ) from e
-            if not isinstance(row, dict):
-                raise StratoscopeError(
-                    f"{path}: line {number}: expected one JSON object, got {line.strip()[:40]}; "
-                    'write each row as {"text": ..., "label": ...}'
-                )
-            rows.append(row)
-    if not rows:
+    columns = tuple(dict.fromkeys(key for row in _json_rows(path) for key in row))
+    if not columns and next(_json_rows(path), None) is None:
         raise _empty(path)
-    return Table(str(path), tuple(dict.fromkeys(key for row in rows for key in row)), lambda names: rows)
+    return Table(str(path), columns, lambda names: _json_rows(path))
+
+
+def _json_rows(path: Path) -> Iterator[dict[str, object]]:
+    for number, line in numbered_lines(path):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line, parse_int=Literal, parse_float=Literal, parse_constant=Literal)
+        except (json.JSONDecodeError, RecursionError) as e:
+            raise StratoscopeError(
+                f"{path}: line {number}: expected one JSON object, got bad JSON ({e}); mend or remove the line"
+            ) from e
+        if not isinstance(row, dict):
+            raise StratoscopeError(
+                f"{path}: line {number}: expected one JSON object, got {line.strip()[:40]}; "
+                'write each row as {"text": ..., "label": ...}'
+            )
+        yield row
 
 
 def csv_table(path: Path, columns: str | None = None) -> Table:
     """Comma-separated with quotes; the first line names the columns unless `columns` does."""
-    text = read_text(path)
-    header = text.lstrip().partition("\n")[0].rstrip()
+    header = next((line.strip() for _, line in numbered_lines(path) if line.strip()), "")
     if columns is None and "," not in header and _OTHER_SEPARATOR.search(header):
         got = "tabs" if "\t" in header else "semicolons"
         raise StratoscopeError(
             f"{path}: expected columns separated by commas, got {got} on the first line ({header[:60]!r}); save it with"
             " commas, or with tabs as .tsv"
         )
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    return _delimited(path, lambda: _csv_records(path), columns)
 
-    def records() -> Iterator[tuple[int, list[str]]]:
-        try:
-            for record in reader:
-                if record:
-                    yield reader.line_num, record
-        except csv.Error as e:
-            raise StratoscopeError(
-                f"{path}: line {reader.line_num}: expected comma-separated values, got a broken record ({e}); "
-                "mend the line"
-            ) from e
 
-    # A long text is no broken record, but the limit belongs to the whole program: it is put back.
-    limit = csv.field_size_limit()
-    csv.field_size_limit(max(limit, len(text)))
-    try:
-        return _delimited(path, records(), columns)
-    finally:
-        csv.field_size_limit(limit)
+def _csv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
+    with text_stream(path) as text:
+        reader = csv.reader(text, strict=True)
+        while True:
+            # A long text is no broken record, but the limit belongs to the whole program: it is put back.
+            limit = csv.field_size_limit()
+            csv.field_size_limit(max(limit, LONGEST_FIELD))
+            try:
+                record = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as e:
+                raise StratoscopeError(
+                    f"{path}: line {reader.line_num}: expected comma-separated values, got a broken record ({e}); "
+                    "mend the line"
+                ) from e
+            finally:
+                csv.field_size_limit(limit)
+            if record:
+                yield reader.line_num, record
 
 
 def tsv_table(path: Path, columns: str | None = None) -> Table:
     """Tab-separated as GLUE writes it: quotes are ordinary characters and every line is a row."""
-    return _delimited(path, ((n, line.split("\t")) for n, line in numbered_lines(path) if line), columns)
+    return _delimited(path, lambda: ((n, line.split("\t")) for n, line in numbered_lines(path) if line), columns)
 
 
 def parquet_table(path: Path) -> Table:
@@ -98,10 +108,10 @@ def parquet_table(path: Path) -> Table:
     with _parquet_errors(path):
         names = tuple(parquet.read_schema(path).names)
 
-    def rows(wanted: tuple[str, ...]) -> Sequence[Mapping[str, object]]:
-        with _parquet_errors(path):
-            found: list[Mapping[str, object]] = parquet.read_table(path, columns=list(wanted)).to_pylist()
-        return found
+    def rows(wanted: tuple[str, ...]) -> Iterator[Mapping[str, object]]:
+        with _parquet_errors(path), parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(BATCH_ROWS, columns=list(wanted)):
+                yield from batch.to_pylist()
 
     return Table(str(path), names, rows)
 
@@ -118,9 +128,9 @@ def _parquet_errors(path: Path) -> Iterator[None]:
         ) from e
 
 
-def _delimited(path: Path, records: Iterator[tuple[int, list[str]]], columns: str | None) -> Table:
+def _delimited(path: Path, read: Callable[[], Iterator[tuple[int, list[str]]]], columns: str | None) -> Table:
     if columns is None:
-        names = tuple(next(records, (0, ()))[1])
+        names = tuple(next(read(), (0, ()))[1])
         if not names:
             raise _empty(path)
         named = [n for n in names if n]
@@ -130,20 +140,22 @@ def _delimited(path: Path, records: Iterator[tuple[int, list[str]]], columns: st
             )
     else:
         names = column_names(columns)
-    rows: list[dict[str, object]] = []
-    for number, record in records:
-        if len(record) != len(names):
-            raise StratoscopeError(
-                f"{path}: line {number}: expected {len(names)} columns ({', '.join(names)}), got {len(record)}",
-                "mend the line",
-                "name the columns of a file without a header with --columns",
-            )
-        rows.append(dict(zip(names, record, strict=True)))
-    if not rows:
+
+    def rows(wanted: tuple[str, ...]) -> Iterator[dict[str, object]]:
+        for number, record in islice(read(), 1 if columns is None else 0, None):
+            if len(record) != len(names):
+                raise StratoscopeError(
+                    f"{path}: line {number}: expected {len(names)} columns ({', '.join(names)}), got {len(record)}",
+                    "mend the line",
+                    "name the columns of a file without a header with --columns",
+                )
+            yield dict(zip(names, record, strict=True))
+
+    if next(rows(()), None) is None:
         raise _empty(path)
     used = tuple(dict.fromkeys(n for n in names if n and n != IGNORED))
     ways = ("name the columns with --columns if the file has no header",) if columns is None else ()
-    return Table(str(path), used, lambda wanted: rows, ways)
+    return Table(str(path), used, rows, ways)
 
 
 def _empty(path: Path) -> StratoscopeError:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
-from stratoscope.data.corpus import Corpus, Sentence
+from stratoscope.data.corpus import Corpus, Sentence, gather
 
 PAIRS = (
     ("sentence1", "sentence2"),
@@ -38,6 +38,8 @@ LABELS = (
 
 JUDGED, RETURNS = 30, 10
 """Rows from which on single words that come back so often, on average, are taken for labels."""
+MOST_CLASSES = 10_000
+"""More different words than these are no names of classes."""
 
 _NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
 
@@ -81,30 +83,41 @@ def to_corpus(
 ) -> Corpus:
     """One sentence per row, blank ones skipped and counted; columns not named by the caller are inferred."""
     roles = _roles(table, text=text, pair=pair, label=label)
-    rows = list(table.rows(roles.columns))
-    if not rows:
+    try:
+        return _read(table, name, roles)
+    except _NoLabelsError:  # a guessed column
+        return _read(table, name, replace(roles, label=None))
+
+
+def _read(table: Table, name: str, roles: _Roles) -> Corpus:
+    doubts, count, labelled = _Doubts(roles), 0, False
+
+    def rows() -> Iterator[tuple[int, Sentence]]:
+        nonlocal count, labelled
+        for k, row in enumerate(table.rows(roles.columns)):
+            count = k + 1
+            label = _label(table, k, row, roles)
+            labelled |= label is not None
+            texts = [_text(table, k, column, row.get(column)) for column in roles.texts]
+            if all(t.strip() for t in texts):
+                doubts.see(k, texts)
+                yield k, Sentence(texts[0], pair=texts[1] if len(texts) > 1 else None, label=label)
+
+    sentences, positions = gather(rows())
+    if not count:
         raise StratoscopeError(f"{table.source}: expected rows of text, got no rows; give a file with data")
-    labels = _labels(table, rows, roles)
-    sentences, positions = [], []
-    for k, row in enumerate(rows):
-        texts = [_text(table, k, column, row.get(column)) for column in roles.texts]
-        if all(t.strip() for t in texts):
-            sentences.append(Sentence(texts[0], pair=texts[1] if len(texts) > 1 else None, label=labels[k]))
-            positions.append(k)
     if not sentences:
         raise StratoscopeError(
-            f"{table.source}: no usable text: expected it in {_list(roles.texts)}, got only blanks ({len(rows)} rows)",
+            f"{table.source}: no usable text: expected it in {_list(roles.texts)}, got only blanks ({count} rows)",
             f"name another column with --text (columns: {_list(table.columns)})",
         )
-    _refuse_numbers(table, roles, sentences, positions)
-    _refuse_classes(table, roles, sentences, positions)
-    labelled = any(found is not None for found in labels)
+    doubts.settle(table)
     columns = {"text": roles.text, "pair": roles.pair, "label": roles.label if labelled else None}
     return Corpus(
         name,
-        tuple(sentences),
-        tuple(positions),
-        skipped=len(rows) - len(sentences),
+        sentences,
+        positions,
+        skipped=count - len(sentences),
         columns={role: column for role, column in columns.items() if column is not None},
     )
 
@@ -163,25 +176,23 @@ def _infer_label(table: Table, texts: tuple[str | None, ...]) -> str | None:
     return found[0] if found else None
 
 
-def _labels(table: Table, rows: list[Mapping[str, object]], roles: _Roles) -> list[str | None]:
-    """Labels as strings: numbers keep their text form, booleans are spelled as in JSON, missing and blank are None."""
-    if roles.label is None:
-        return [None] * len(rows)
-    labels: list[str | None] = []
-    for k, row in enumerate(rows):
-        value = row.get(roles.label)
-        if isinstance(value, bool):
-            labels.append(str(value).lower())
-        elif value is None or isinstance(value, str | int | float):
-            labels.append(None if value is None or not str(value).strip() else str(value))
-        elif roles.label_named:
-            raise StratoscopeError(
-                f"{table.source}: row {k + 1}, column '{roles.label}': expected a label, got {_describe(value)}",
-                f"name another column with --label (columns: {_list(table.columns)})",
-            )
-        else:
-            return [None] * len(rows)
-    return labels
+class _NoLabelsError(Exception):
+    """A column that looked like the labels by its name holds something else."""
+
+
+def _label(table: Table, k: int, row: Mapping[str, object], roles: _Roles) -> str | None:
+    """The label as a string: numbers keep their text form, booleans are spelled as in JSON, a blank is None."""
+    value = None if roles.label is None else row.get(roles.label)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if value is None or isinstance(value, str | int | float):
+        return None if value is None or not str(value).strip() else str(value)
+    if not roles.label_named:
+        raise _NoLabelsError
+    raise StratoscopeError(
+        f"{table.source}: row {k + 1}, column '{roles.label}': expected a label, got {_describe(value)}",
+        f"name another column with --label (columns: {_list(table.columns)})",
+    )
 
 
 def _text(table: Table, k: int, column: str, value: object) -> str:
@@ -193,28 +204,52 @@ def _text(table: Table, k: int, column: str, value: object) -> str:
     )
 
 
-def _refuse_numbers(table: Table, roles: _Roles, sentences: list[Sentence], positions: list[int]) -> None:
-    """Files without types (CSV) show a label column named as text only by holding nothing but numbers."""
-    for column, values in zip(
-        roles.texts, ([s.text for s in sentences], [s.pair or "" for s in sentences]), strict=False
-    ):
-        if all(_NUMBER.fullmatch(v) for v in values):
+class _Doubts:
+    """Whether a column named as text really holds numbers or the names of classes, from its rows one by one."""
+
+    def __init__(self, roles: _Roles) -> None:
+        self.roles = roles
+        self.numbers = [True] * len(roles.texts)
+        """Of each text column: nothing but numbers so far."""
+        self.words: set[str] | None = set()
+        """Different texts so far, while all are single words and could be names of classes."""
+        self.count = 0
+        self.first: tuple[int, list[str]] = (0, [])
+        """Number and texts of the first row."""
+
+    def see(self, k: int, texts: list[str]) -> None:
+        """Look at one row."""
+        if not self.count:
+            self.first = (k, texts)
+        self.count += 1
+        self.numbers = [
+            so_far and _NUMBER.fullmatch(t) is not None for so_far, t in zip(self.numbers, texts, strict=True)
+        ]
+        if self.words is not None:
+            self.words.add(texts[0].strip())
+            if len(texts[0].split()) != 1 or len(self.words) > MOST_CLASSES:
+                self.words = None
+
+    def settle(self, table: Table) -> None:
+        """Refuse a column that is no text.
+
+        Files without types (CSV) show a label column named as text only by holding nothing but numbers, or a few
+        single words over and over; a second text may be so (the choices yes and no).
+        """
+        (k, texts), advice = self.first, f"name the text column with --text (columns: {_list(table.columns)})"
+        for column, only_numbers, text in zip(self.roles.texts, self.numbers, texts, strict=True):
+            if only_numbers:
+                raise StratoscopeError(
+                    f"{table.source}: row {k + 1}, column '{column}': expected text, got the number {text} "
+                    "and numbers only in the whole column",
+                    advice,
+                )
+        if self.words is not None and self.count >= JUDGED and len(self.words) <= self.count // RETURNS:
             raise StratoscopeError(
-                f"{table.source}: row {positions[0] + 1}, column '{column}': expected text, got the number {values[0]} "
-                "and numbers only in the whole column",
-                f"name the text column with --text (columns: {_list(table.columns)})",
+                f"{table.source}: row {k + 1}, column '{self.roles.text}': expected text, got the label"
+                f" '{texts[0].strip()}' and no more than {len(self.words)} different words in {self.count} rows",
+                advice,
             )
-
-
-def _refuse_classes(table: Table, roles: _Roles, sentences: list[Sentence], positions: list[int]) -> None:
-    """A few single words over and over are the names of classes; a second text may be so (the choices yes and no)."""
-    n, words = len(sentences), {s.text.strip() for s in sentences}
-    if n >= JUDGED and len(words) <= n // RETURNS and all(len(w.split()) == 1 for w in words):
-        raise StratoscopeError(
-            f"{table.source}: row {positions[0] + 1}, column '{roles.text}': expected text, got the label"
-            f" '{sentences[0].text.strip()}' and no more than {len(words)} different words in {n} rows",
-            f"name the text column with --text (columns: {_list(table.columns)})",
-        )
 
 
 def _describe(value: object) -> str:

@@ -2,32 +2,57 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from stratoscope.core.errors import StratoscopeError
 
-
-def read_text(path: Path) -> str:
-    """The whole file decoded as UTF-8, without a byte-order mark."""
-    try:
-        data = path.read_bytes()
-    except OSError as e:
-        raise StratoscopeError(f"{path}: cannot be read ({e.strerror}); check its permissions") from e
-    try:
-        return data.decode("utf-8").removeprefix("\ufeff")
-    except UnicodeDecodeError as e:
-        line = data.count(b"\n", 0, e.start) + 1
-        raise StratoscopeError(
-            f"{path}: expected UTF-8 text, got byte 0x{data[e.start]:02x} on line {line}; "
-            f"convert it first, for example with 'iconv -f latin1 -t utf-8 {path} > utf8-{path.name}'"
-        ) from e
+MARK = "\ufeff"
+"""A byte-order mark some programs write before the text."""
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Lines from 1 without their ends.
+    """Lines from 1 without their ends, read as they are asked for.
 
     Only LF and CRLF end a line: `str.splitlines` would also cut at form feeds and Unicode separators inside a sentence.
     """
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
-        yield number, line.removesuffix("\r")
+    with _opened(path) as f:
+        for number, line in enumerate(f, start=1):
+            text = _decoded(path, number, line).removesuffix("\n").removesuffix("\r")
+            yield number, text.removeprefix(MARK) if number == 1 else text
+
+
+@contextmanager
+def text_stream(path: Path) -> Iterator[IO[str]]:
+    """The file as text whose line ends stay as they are, as the csv module wants it, without a byte-order mark."""
+    try:
+        with _opened(path) as f, io.TextIOWrapper(f, encoding="utf-8-sig", newline="") as text:
+            yield text
+    except UnicodeDecodeError:
+        for _ in numbered_lines(path):  # finds the place
+            pass
+        raise
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[io.BufferedReader]:
+    try:
+        f = path.open("rb")
+        f.peek(1)  # a folder or a broken disk shows at the first byte
+    except OSError as e:
+        raise StratoscopeError(f"{path}: cannot be read ({e.strerror}); check its permissions") from e
+    with f:
+        yield f
+
+
+def _decoded(path: Path, number: int, line: bytes) -> str:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as e:
+        raise StratoscopeError(
+            f"{path}: expected UTF-8 text, got byte 0x{line[e.start]:02x} on line {number}; "
+            f"convert it first, for example with 'iconv -f latin1 -t utf-8 {path} > utf8-{path.name}'"
+        ) from e

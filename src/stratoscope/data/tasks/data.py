@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +49,8 @@ class TaskData:
     """Name of a row of `metrics.METRICS`."""
     note: str = ""
     """What a reader of the numbers should know of these rows, such as a split made by us."""
+    source: Mapping[str, Any] = field(default_factory=dict)
+    """How it was read, by the names of the flags; no part of the identity."""
 
     def __post_init__(self) -> None:
         for split in SPLITS:
@@ -61,10 +64,10 @@ class TaskData:
     def fingerprint(self) -> str:
         """Sha256 over format, label names and examples in order; name, note, metric and paths do not enter."""
         h = hashlib.sha256(b"stratoscope task 1\n")
-        for field in self._fields():
+        for part in self._fields():
             # A length before every field, so that no two different tasks share one byte string.
-            data = b"" if field is None else field.encode("utf-8", "surrogatepass")
-            h.update(b"-" if field is None else b"%d:" % len(data))
+            data = b"" if part is None else part.encode("utf-8", "surrogatepass")
+            h.update(b"-" if part is None else b"%d:" % len(data))
             h.update(data)
         return h.hexdigest()
 

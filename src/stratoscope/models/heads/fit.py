@@ -21,7 +21,7 @@ from torch.func import functional_call
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.models.heads.fitting import Fitting, Goal, Scale, State, Steps, few_threads, scale_of
 from stratoscope.models.heads.reading import head_parameters, reading
-from stratoscope.models.read.hidden import evaluating
+from stratoscope.models.read.loop import evaluating
 from stratoscope.models.text.examples import Floats
 
 PENALTY = 0.6

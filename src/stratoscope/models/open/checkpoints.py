@@ -9,9 +9,10 @@ from pathlib import Path
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.files import file_sha256
-from stratoscope.runs.kinds import MODEL
+from stratoscope.runs.kinds import kind_named
 
-CONFIG = MODEL.file
+CONFIG = "config.json"
+TUNED = kind_named("finetuned").file
 SAFE = "model.safetensors"
 SAFE_INDEX = "model.safetensors.index.json"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -109,3 +110,19 @@ def fingerprint(checkpoint: Checkpoint) -> str:
     for path in files:
         h.update(f"{path.name} {file_sha256(path)}\n".encode())
     return f"sha256:{h.hexdigest()}"
+
+
+def check_unchanged(checkpoint: Checkpoint, found: str) -> None:
+    """Refuse a fine-tuned checkpoint whose files are not those its record was written for."""
+    try:
+        record = json.loads((Path(checkpoint.source) / TUNED).read_text(encoding="utf-8"))
+        recorded = record["weights"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # none of ours, or a record that cannot be read, which whoever needs it will say
+    if recorded != found:
+        raise StratoscopeError(
+            f"the checkpoint {checkpoint.source} is damaged or was changed after fine-tuning: its files do not match"
+            f" the fingerprint in {TUNED} (recorded {str(recorded)[:15]}, now {found[:15]})",
+            "fine-tune it again",
+            f"remove {TUNED} if you changed it on purpose",
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import logging
 import os
 import re
@@ -12,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import nn
 
 from stratoscope.core.errors import StratoscopeError
 
@@ -105,3 +107,9 @@ def seeded(seed: int) -> Iterator[None]:
         yield
     finally:
         torch.set_rng_state(state)
+
+
+def forward_options(module: nn.Module) -> dict[str, Any]:
+    """Switch off the caches a decoder (or XLNet) would fill for a next call that never comes."""
+    accepted = inspect.signature(module.forward).parameters
+    return {name: False for name in ("use_cache", "use_mems") if name in accepted}

@@ -1,10 +1,9 @@
-"""Load a model and its tokenizer from a folder or the hub; weights that are missing are an error, never made up."""
+"""Open a model and its tokenizer from a folder or the hub; weights that are missing are an error, never made up."""
 
 from __future__ import annotations
 
 import hashlib
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,16 +16,19 @@ from stratoscope.core.files import digest
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.extras import optional_module
 from stratoscope.data.formats.hub import hub_answers
-from stratoscope.models.families import Family, depth, family_of, known_family, width
+from stratoscope.data.tasks.data import TaskData
+from stratoscope.models.families import Family, base, depth, family_of, known_family, width
 from stratoscope.models.open import checkpoints
 from stratoscope.models.open.checkpoints import CONFIG, Checkpoint
 from stratoscope.models.open.guard import guarded, seeded
-from stratoscope.models.text.encoder import Encoder, window_of
+from stratoscope.models.open.heads import Causal, Head, TaskHead
+from stratoscope.models.open.verify import check_blocks, verify
+from stratoscope.models.text.encoder import Encoder, encoder_of
 
 DTYPES = ("float32", "float16", "bfloat16", "auto")
 DEVICES = ("auto", "cpu", "cuda", "mps")
-UNUSED_WEIGHTS = re.compile(r"(^|\.)pooler\.")
-"""Weights that no hidden state depends on; a checkpoint may lack them."""
+CAUSAL = "causal"
+"""The head that predicts the next token."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class ModelSpec:
 class Survey:
     """What is known of a model without its weights: enough to plan rows and to recognise earlier work."""
 
+    spec: ModelSpec
     encoder: Encoder
     layers: int
     """L+1: the embeddings and every block."""
@@ -69,6 +72,7 @@ class Survey:
     fingerprint: str
     """Hub commit, sha256 of the local files, or the seed and configuration of a random initialisation."""
     dtype: str
+    device: str
 
     @property
     def family(self) -> Family:
@@ -77,35 +81,170 @@ class Survey:
 
 
 @dataclass(frozen=True)
-class LoadedModel:
-    """A base model in eval mode with the tokenizer that feeds it."""
+class OpenedModel:
+    """A model in eval mode, bare or with a head, and the tokenizer that feeds it."""
 
-    name: str
-    source: str
-    module: nn.Module
-    encoder: Encoder
-    layers: int
-    """L+1: the embeddings and every block."""
-    width: int
-    fingerprint: str
-    """Hub commit, sha256 of the local files, or the seed and configuration of a random initialisation."""
-    device: torch.device
-    dtype: str
+    survey: Survey
+    """With the dtype that the weights have."""
+    module: Any
+    """The transformers model; nothing requires a gradient."""
+    head: str | None = None
+    """None of a bare encoder, `kept` (as the checkpoint has it), `fresh` (drawn from the seed) or `causal`."""
+    alone: bool = False
+    """Padding changes its states, so that each text must be read alone."""
 
     @property
-    def tokenizer(self) -> Any:
-        """The fast tokenizer."""
-        return self.encoder.tokenizer
+    def name(self) -> str:
+        return self.survey.encoder.name
+
+    @property
+    def encoder(self) -> Encoder:
+        return self.survey.encoder
 
     @property
     def family(self) -> Family:
-        """The family's row; `detected` when the architecture is not in the table."""
-        return self.encoder.family
+        return self.survey.encoder.family
+
+    @property
+    def layers(self) -> int:
+        """L+1: the embeddings and every block."""
+        return self.survey.layers
+
+    @property
+    def width(self) -> int:
+        return self.survey.width
+
+    @property
+    def fingerprint(self) -> str:
+        return self.survey.fingerprint
+
+    @property
+    def dtype(self) -> str:
+        return self.survey.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        found: torch.device = next(self.module.parameters()).device
+        return found
+
+
+def survey(spec: ModelSpec, *, progress: Progress | None = None) -> Survey:
+    """Look at a model without loading its weights; an architecture outside the table is reported to `progress`."""
+    if spec.dtype not in DTYPES:
+        raise unknown_name("dtype", spec.dtype, DTYPES)
+    device = choose_device(spec.device)
+    checkpoint = resolve(spec)
+    config = load_config(spec, checkpoint)
+    family = known_family(config) or family_of(_skeleton(config, spec, checkpoint))
+    if family.detected:
+        (progress or Silent()).note(
+            f"'{spec.label}' is a {config.model_type}, which is not in the table of families: its blocks were taken"
+            f" to be '{family.blocks}', its final norm {family.final_norm or 'absent'}"
+        )
+    encoder = encoder_of(spec.label, config, load_tokenizer(spec), family)
+    stored = getattr(config, "dtype", None) or torch.float32
+    return Survey(
+        spec=spec,
+        encoder=encoder,
+        layers=depth(config) + 1,
+        width=width(config),
+        fingerprint=_fingerprint(spec, checkpoint, config, encoder),
+        dtype=str(stored).removeprefix("torch.") if spec.dtype == "auto" else spec.dtype,
+        device=str(device),
+    )
+
+
+def open_model(
+    spec: ModelSpec,
+    head: TaskData | str | None = None,
+    *,
+    seen: Survey | None = None,
+    seed: int | None = None,
+    progress: Progress | None = None,
+) -> OpenedModel:
+    """Load a model as its bare encoder, with the head of a task, or with the language-model head (`CAUSAL`).
+
+    Without `seed` a task's head must be in the checkpoint; with it, a head that is missing or made for another task is
+    drawn from the seed, and what becomes of a stored one is reported to `progress`. Models with a task's head are
+    always float32.
+    """
+    progress = progress or Silent()
+    device = choose_device(spec.device)
+    checkpoint = resolve(spec)
+    config = load_config(spec, checkpoint)
+    kind: Head = TaskHead(head, seed) if isinstance(head, TaskData) else Head() if head is None else Causal()
+    kind.check(config, spec.label, spec.source, random_init=spec.random_init)
+    seen = seen or survey(spec, progress=progress)
+    kind.configure_(config, seen.encoder)
+    build = _random if spec.random_init else _stored
+    module, missing = build(config, spec, checkpoint, kind, seen.family)
+    state = kind.complete_(module, missing, lambda: _built(config, spec, checkpoint, kind, seed or 0))
+    if note := kind.note(spec.label):
+        progress.note(note)
+    module = module.to(device).eval().requires_grad_(False)
+    alone = verify(module, seen.encoder, progress) if seen.family.detected else False
+    dtype = str(next(module.parameters()).dtype).removeprefix("torch.")
+    return OpenedModel(replace(seen, dtype=dtype), module, state, alone)
+
+
+def _stored(config: Any, spec: ModelSpec, checkpoint: Checkpoint, head: Head, family: Family) -> tuple[Any, set[str]]:
+    """The checkpoint's weights under this head, and the names of parameters of the head that it does not have."""
+    with guarded(spec.source, "weights", local=checkpoint.local), seeded(0):
+        module, info = head.auto_class.from_pretrained(
+            checkpoint.source,
+            config=None if checkpoint.gguf_file and head.dtype is None else config,
+            dtype=_dtype(spec, head),
+            use_safetensors=None if spec.allow_pickle else True,
+            ignore_mismatched_sizes=head.may_differ,
+            output_loading_info=True,
+            **load_options(spec, checkpoint),
+        )
+    check_blocks(module, family, info["unexpected_keys"], spec.source)
+    made_up = {*info["missing_keys"], *(k if isinstance(k, str) else k[0] for k in info["mismatched_keys"])}
+    optional = head.optional(module, made_up)
+    if missing := sorted(made_up - optional):
+        raise StratoscopeError(
+            f"'{spec.source}' lacks {len(missing)} of the {head.what}'s weights (first: {missing[0]}), which would be"
+            f" made up at random; give a complete {config.model_type} checkpoint{head.complete}"
+        )
+    # Some parameters are created in float32 whatever was asked (DeBERTa's biases) and would not multiply with the rest.
+    dtype = _dtype(spec, head)
+    kept = dtype == "auto" or (head.dtype is None and getattr(module, "_keep_in_fp32_modules", None))
+    return module if kept else module.to(dtype), made_up
+
+
+def _random(config: Any, spec: ModelSpec, checkpoint: Checkpoint, head: Head, family: Family) -> tuple[Any, set[str]]:
+    """Weights drawn from the seed of `spec`: the encoder's are those it has without a head."""
+    dtype = _dtype(spec, head)
+    module = _built(config, spec, checkpoint, head, spec.seed)
+    if isinstance(head, TaskHead):
+        encoder = _built(config, spec, checkpoint, Head(), spec.seed)
+        base(module).load_state_dict(encoder.state_dict(), strict=False)
+    return module if dtype == "auto" else module.to(dtype), set()
+
+
+def _built(config: Any, spec: ModelSpec, checkpoint: Checkpoint, head: Head, seed: int) -> Any:
+    """The architecture with float32 weights drawn from `seed`."""
+    with guarded(spec.source, "architecture", local=checkpoint.local), seeded(seed):
+        return head.auto_class.from_config(config, dtype=torch.float32, trust_remote_code=spec.trust_remote_code)
+
+
+def _skeleton(config: Any, spec: ModelSpec, checkpoint: Checkpoint) -> nn.Module:
+    """The architecture without any memory for weights, to look for its blocks."""
+    with guarded(spec.source, "architecture", local=checkpoint.local), torch.device("meta"):
+        found: nn.Module = Head().auto_class.from_config(config, trust_remote_code=spec.trust_remote_code)
+    return found
+
+
+def _dtype(spec: ModelSpec, head: Head) -> Any:
+    name = head.dtype or spec.dtype
+    return name if name == "auto" else getattr(torch, name)
 
 
 def load_tokenizer(spec: ModelSpec) -> Any:
     """Load the fast tokenizer of a checkpoint."""
-    checkpoint = checked(spec)
+    checkpoint = resolve(spec)
     with guarded(spec.source, "tokenizer", local=checkpoint.local):
         from transformers import AutoTokenizer
 
@@ -122,49 +261,6 @@ def load_tokenizer(spec: ModelSpec) -> Any:
     return tokenizer
 
 
-def survey(spec: ModelSpec, *, progress: Progress | None = None) -> Survey:
-    """Look at a model without loading its weights; an architecture outside the table is told through `progress`."""
-    if spec.dtype not in DTYPES:
-        raise unknown_name("dtype", spec.dtype, DTYPES)
-    checkpoint = checked(spec)
-    config = load_config(spec, checkpoint)
-    family = known_family(config) or family_of(_skeleton(config, spec, checkpoint))
-    if family.detected:
-        (progress or Silent()).note(
-            f"'{spec.label}' is a {config.model_type}, which is not in the table of families: its blocks were taken"
-            f" to be '{family.blocks}', its final norm {family.final_norm or 'absent'}"
-        )
-    encoder = _encoder(spec, config, family)
-    stored = getattr(config, "dtype", None) or torch.float32
-    return Survey(
-        encoder=encoder,
-        layers=depth(config) + 1,
-        width=width(config),
-        fingerprint=_fingerprint(spec, checkpoint, config, encoder),
-        dtype=str(stored).removeprefix("torch.") if spec.dtype == "auto" else spec.dtype,
-    )
-
-
-def load(spec: ModelSpec, *, seen: Survey | None = None, progress: Progress | None = None) -> LoadedModel:
-    """Load a model as its bare encoder; a head in the checkpoint is left out."""
-    device = choose_device(spec.device)
-    seen = seen or survey(spec, progress=progress)
-    checkpoint = checked(spec)
-    config = load_config(spec, checkpoint)
-    module = random_model(config, spec, checkpoint) if spec.random_init else _stored(config, spec, checkpoint)
-    return LoadedModel(
-        name=spec.label,
-        source=spec.source,
-        module=module.to(device).eval().requires_grad_(False),
-        encoder=seen.encoder,
-        layers=seen.layers,
-        width=seen.width,
-        fingerprint=seen.fingerprint,
-        device=device,
-        dtype=str(next(module.parameters()).dtype).removeprefix("torch."),
-    )
-
-
 def choose_device(name: str) -> torch.device:
     """`auto` takes CUDA, else MPS, else the CPU; a device that is not there is an error."""
     present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
@@ -178,7 +274,8 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def checked(spec: ModelSpec) -> Checkpoint:
+def resolve(spec: ModelSpec) -> Checkpoint:
+    """Where a model comes from, refused unless it can be loaded safely."""
     checkpoint = checkpoints.locate(spec.source)
     checkpoints.check_folder(checkpoint, weights=not spec.random_init, allow_pickle=spec.allow_pickle)
     if checkpoint.gguf_file:
@@ -187,6 +284,7 @@ def checked(spec: ModelSpec) -> Checkpoint:
 
 
 def load_options(spec: ModelSpec, checkpoint: Checkpoint) -> dict[str, Any]:
+    """What every `from_pretrained` is told besides the source."""
     options: dict[str, Any] = {"trust_remote_code": spec.trust_remote_code}
     if not checkpoint.local:
         options["revision"] = _commit(checkpoint.source, spec.revision)
@@ -213,6 +311,7 @@ def _commit(source: str, revision: str | None) -> str | None:
 
 
 def load_config(spec: ModelSpec, checkpoint: Checkpoint) -> Any:
+    """The configuration of a checkpoint; what is neither encoder nor decoder is refused."""
     with guarded(spec.source, "configuration", local=checkpoint.local):
         from transformers import AutoConfig
 
@@ -225,61 +324,11 @@ def load_config(spec: ModelSpec, checkpoint: Checkpoint) -> Any:
     return config
 
 
-def _stored(config: Any, spec: ModelSpec, checkpoint: Checkpoint) -> nn.Module:
-    with guarded(spec.source, "weights", local=checkpoint.local), seeded(0):
-        from transformers import AutoModel
-
-        module, info = AutoModel.from_pretrained(
-            checkpoint.source,
-            config=None if checkpoint.gguf_file else config,
-            dtype=spec.dtype if spec.dtype == "auto" else getattr(torch, spec.dtype),
-            use_safetensors=None if spec.allow_pickle else True,
-            output_loading_info=True,
-            **load_options(spec, checkpoint),
-        )
-    missing = sorted(key for key in info["missing_keys"] if not UNUSED_WEIGHTS.search(key))
-    if missing:
-        raise StratoscopeError(
-            f"'{spec.source}' lacks {len(missing)} of the encoder's weights (first: {missing[0]}), which would be"
-            f" made up at random; give a complete {config.model_type} checkpoint"
-        )
-    # Some parameters are created in float32 whatever was asked (DeBERTa's biases) and would not multiply with the rest.
-    loaded: nn.Module = module
-    mixed = getattr(loaded, "_keep_in_fp32_modules", None)
-    return loaded if spec.dtype == "auto" or mixed else loaded.to(getattr(torch, spec.dtype))
-
-
-def random_model(config: Any, spec: ModelSpec, checkpoint: Checkpoint) -> nn.Module:
-    with guarded(spec.source, "architecture", local=checkpoint.local), seeded(spec.seed):
-        module = _architecture(config, spec, dtype=torch.float32)
-    return module if spec.dtype == "auto" else module.to(getattr(torch, spec.dtype))
-
-
-def _skeleton(config: Any, spec: ModelSpec, checkpoint: Checkpoint) -> nn.Module:
-    """The architecture without any memory for weights, to look for its blocks."""
-    with guarded(spec.source, "architecture", local=checkpoint.local), torch.device("meta"):
-        return _architecture(config, spec)
-
-
-def _architecture(config: Any, spec: ModelSpec, **options: Any) -> nn.Module:
-    from transformers import AutoModel
-
-    build: Any = AutoModel.from_config
-    module: nn.Module = build(config, trust_remote_code=spec.trust_remote_code, **options)
-    return module
-
-
-def _encoder(spec: ModelSpec, config: Any, family: Family) -> Encoder:
-    tokenizer = load_tokenizer(spec)
-    kinds = getattr(config, "type_vocab_size", 2)
-    return Encoder(
-        name=spec.label,
-        tokenizer=tokenizer,
-        family=family,
-        window=window_of(config, tokenizer, family),
-        vocabulary=int(config.get_text_config().vocab_size),
-        segments=family.segments and kinds > 1,
-    )
+def check_head(spec: ModelSpec, head: TaskData | str) -> None:
+    """Refuse a checkpoint without a head for a task, or for `CAUSAL`, without looking at its weights."""
+    config = load_config(spec, resolve(spec))
+    kind: Head = TaskHead(head, None) if isinstance(head, TaskData) else Causal()
+    kind.check(config, spec.label, spec.source, random_init=spec.random_init)
 
 
 def _fingerprint(spec: ModelSpec, checkpoint: Checkpoint, config: Any, encoder: Encoder) -> str:
@@ -288,7 +337,9 @@ def _fingerprint(spec: ModelSpec, checkpoint: Checkpoint, config: Any, encoder: 
         text = encoder.tokenizer.backend_tokenizer.to_str().encode()
         return f"random-init seed {spec.seed} of {digest([plain, hashlib.sha256(text).hexdigest()])}"
     if checkpoint.local:
-        return checkpoints.fingerprint(checkpoint)
+        found = checkpoints.fingerprint(checkpoint)
+        checkpoints.check_unchanged(checkpoint, found)
+        return found
     return str(_commit(checkpoint.source, spec.revision))
 
 

@@ -1,11 +1,8 @@
-"""Activations of every layer for the planned rows, batch after batch."""
+"""Rows of a unit (words, cls, means, tokens) at every layer."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -14,128 +11,114 @@ from torch import Tensor, nn
 from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.corpus import Corpus
-from stratoscope.models.open.loading import LoadedModel
-from stratoscope.models.text.encoder import Encoded, Encoder, IntArray, words_of
-from stratoscope.models.text.rows import SUBWORDS, Groups, Rows, check_unit, group_tokens, keys
-
-BATCH_BYTES = 2**28
-"""Memory the hidden states of one batch may take."""
-BATCH_TOKENS = {"cpu": 1024}
-"""Most padded tokens in a batch. A CPU gains nothing from larger ones, which mix more lengths and so pad more
-(UD English dev, MiniLM, one thread: 12 % more tokens and 20 % more time at 4096 than at 1024)."""
-BATCH_TOKENS_ELSEWHERE = 65_536
+from stratoscope.models.open.loading import OpenedModel
+from stratoscope.models.read.loop import HIDDEN, Batch, Output, Reader, read
+from stratoscope.models.text.encoder import Encoded, IntArray, words_of
+from stratoscope.models.text.rows import SUBWORDS, Groups, Rows, check_unit, encode_for, group_tokens, keys
 
 
-def extract(
-    model: LoadedModel,
-    corpus: Corpus,
-    rows: Rows,
-    *,
-    unit: str,
-    subword: str = "last",
-    batch_tokens: int | None = None,
-    progress: Progress | None = None,
-) -> Iterator[tuple[IntArray, list[Tensor]]]:
-    """Yield `(positions into rows, [L+1 tensors (m, width)])`, float32 on the CPU, until every row came once.
+class RowReader(Reader):
+    """Gathers the rows of one unit; `layers` then holds a matrix (rows, width) of each chosen layer, float32."""
 
-    Sentences are run longest first in batches of like length, so that memory peaks at the start. Padding, dropout
-    and the other sentences of a batch have no part in a row's values.
-    """
-    _check(model, corpus, rows, unit=unit, subword=subword)
-    encoded = model.encoder.encode(corpus, unit)
-    groups = _narrow(group_tokens(encoded, model.encoder, unit), subword if unit == "word" else "mean")
-    group = _find(groups, rows, model.name)
-    sentences, first_row = np.unique(rows.sentence, return_index=True)
-    last_row = np.append(first_row[1:], len(rows))
-    lengths = encoded.lengths[sentences]
-    _check_window(model.encoder, sentences, lengths)
-    budget = batch_tokens or default_batch_tokens(model)
-    extra = forward_options(model.module)
-    with (
-        (progress or Silent()).step(f"reading with {model.name}", int(lengths.sum())) as advance,
-        evaluating(model.module),
-    ):
-        for batch in batches(lengths, budget):
-            inputs = padded(encoded, sentences[batch], model.encoder)
-            members = np.concatenate([np.arange(first_row[b], last_row[b]) for b in batch])
-            places, bags = _places(
-                encoded, groups, group[members], sentences[batch], left=model.encoder.family.pads_left
+    needs = frozenset({HIDDEN})
+
+    def __init__(
+        self,
+        encoded: Encoded,
+        corpus: Corpus,
+        rows: Rows,
+        *,
+        subword: str = "last",
+        layers: Sequence[int] | None = None,
+    ) -> None:
+        """`encoded` are the tokens of `corpus`, which `rows` were planned for; all layers are read when None."""
+        check_unit(rows.unit)
+        if subword not in SUBWORDS:
+            raise unknown_name("subword", subword, SUBWORDS)
+        if rows.corpus != corpus.fingerprint:
+            raise StratoscopeError(
+                f"the rows were planned for corpus {rows.corpus[:8]}, but '{encoded.encoder.name}' reads corpus"
+                f" {corpus.fingerprint[:8]}; plan the rows again"
             )
-            with torch.inference_mode():
-                output = model.module(
-                    **{k: v.to(model.device) for k, v in inputs.items()}, output_hidden_states=True, **extra
-                )
-            hidden = list(output.hidden_states)
-            del output
-            if len(hidden) != model.layers:
-                raise StratoscopeError(
-                    f"'{model.name}' returned {len(hidden)} layers, expected {model.layers} from its configuration;"
-                    " its architecture is not supported"
-                )
-            layers = _gather(hidden, places.to(model.device), None if bags is None else bags.to(model.device))
-            _check_finite(layers, members, model.name, corpus, rows)
-            yield members, layers
-            advance(int(lengths[batch].sum()))
+        self.encoded, self.corpus, self.rows, self.chosen = encoded, corpus, rows, layers
+        self.texts: IntArray = np.unique(rows.sentence)
+        """Texts that hold a row."""
+        _check_window(encoded, self.texts)
+        self._groups = _narrow(group_tokens(encoded, rows.unit), subword if rows.unit == "word" else "mean")
+        self._group = _find(self._groups, rows, encoded.encoder.name)
+        self.layers: list[Tensor] = []
 
+    def update(self, batch: Batch, output: Output) -> None:
+        first, last = (np.searchsorted(self.rows.sentence, batch.texts, side=side) for side in ("left", "right"))
+        members = np.concatenate([np.arange(a, b) for a, b in zip(first, last, strict=True)])
+        if not len(members):
+            return
+        places, bags = self._places(batch, self._group[members])
+        where, device = torch.from_numpy(members), output.hidden[0].device
+        places, bags = places.to(device), None if bags is None else bags.to(device)
+        chosen = range(len(output.hidden)) if self.chosen is None else self.chosen
+        if not self.layers:
+            self.layers = [torch.empty(len(self.rows), output.hidden[0].shape[-1]) for _ in chosen]
+        for kept, k in zip(self.layers, chosen, strict=True):
+            found = _gathered(output.hidden[k], places, bags)
+            self._check_finite(found, members, k)
+            kept[where] = found
 
-def batches(lengths: IntArray, budget: int) -> Iterator[IntArray]:
-    """Cut sentences, longest first, into batches whose padded size stays within `budget` tokens (one always fits)."""
-    order = np.argsort(-lengths, kind="stable")
-    start = 0
-    while start < len(order):
-        size = max(1, budget // max(1, int(lengths[order[start]])))
-        yield order[start : start + size]
-        start += size
+    def _places(self, batch: Batch, group: IntArray) -> tuple[Tensor, Tensor | None]:
+        """Positions on the flattened (batch · sequence) axis, and where each row's begin when rows have several."""
+        groups, encoded = self._groups, self.encoded
+        starts, sizes = groups.starts[group], groups.starts[group + 1] - groups.starts[group]
+        offsets = np.cumsum(sizes) - sizes
+        tokens = groups.tokens[np.repeat(starts - offsets, sizes) + np.arange(int(sizes.sum()))]
+        order = np.argsort(batch.texts)
+        slot = order[np.searchsorted(batch.texts, encoded.sentence[tokens], sorter=order)]
+        longest = batch.inputs["input_ids"].shape[1]
+        flat = slot * longest + batch.shift[slot] + tokens - encoded.starts[batch.texts[slot]]
+        single = len(tokens) == len(group)
+        return torch.from_numpy(flat), None if single else torch.from_numpy(offsets)
 
-
-def padded(encoded: Encoded, sentences: IntArray, encoder: Encoder) -> dict[str, Tensor]:
-    """One batch of model inputs (batch, longest); what is padding is masked."""
-    lengths = encoded.lengths[sentences]
-    longest = int(lengths.max())
-    columns = np.arange(longest)
-    shift = (longest - lengths) if encoder.family.pads_left else np.zeros_like(lengths)
-    mask = (columns >= shift[:, None]) & (columns < (shift + lengths)[:, None])
-    source = np.where(mask, encoded.starts[sentences][:, None] + columns - shift[:, None], 0)
-    inputs = {"input_ids": np.where(mask, encoded.ids[source], encoder.pad_id), "attention_mask": mask.astype(np.int64)}
-    if encoder.segments:
-        inputs["token_type_ids"] = np.where(mask, encoded.segments[source], 0)
-    return {name: torch.from_numpy(value) for name, value in inputs.items()}
-
-
-def default_batch_tokens(model: LoadedModel) -> int:
-    """Padded tokens per batch that keep the hidden states of all layers within `BATCH_BYTES`."""
-    per_token: int = model.layers * model.width * next(model.module.parameters()).element_size()
-    return max(1, min(BATCH_TOKENS.get(model.device.type, BATCH_TOKENS_ELSEWHERE), BATCH_BYTES // per_token))
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Switch dropout off, and put every module's mode back afterwards."""
-    modes = [(m, m.training) for m in module.modules()]
-    module.eval()
-    try:
-        yield
-    finally:
-        for m, training in modes:
-            m.training = training
-
-
-def _check(model: LoadedModel, corpus: Corpus, rows: Rows, *, unit: str, subword: str) -> None:
-    check_unit(unit)
-    if subword not in SUBWORDS:
-        raise unknown_name("subword", subword, SUBWORDS)
-    if (rows.corpus, rows.unit) != (corpus.fingerprint, unit):
+    def _check_finite(self, found: Tensor, members: IntArray, layer: int) -> None:
+        """A float64 sum of float32 values is finite exactly when all of them are."""
+        if bool(found.sum(dtype=torch.float64).isfinite()):
+            return
+        r = int(members[int((~found.isfinite()).any(dim=1).nonzero()[0])])
+        rows, k = self.rows, int(self.rows.sentence[r])
+        what = f"unit {rows.unit}"
+        if rows.unit == "token":
+            what = f"token {rows.word[r]}"
+        elif rows.unit == "word":
+            what = f"word {rows.word[r]} ('{words_of(self.corpus.sentences[k])[rows.word[r]]}')"
         raise StratoscopeError(
-            f"the rows were planned for unit '{rows.unit}' of corpus {rows.corpus[:8]}, but '{model.name}' was asked"
-            f" for unit '{unit}' of corpus {corpus.fingerprint[:8]}; plan the rows again"
+            f"'{self.encoded.encoder.name}' gives a value that is not finite at layer {layer}, sentence"
+            f" {self.corpus.positions[k]}, {what}",
+            "check its weights",
+            "load it with --dtype float32",
         )
 
 
-def _check_window(encoder: Encoder, sentences: IntArray, lengths: IntArray) -> None:
-    k = int(lengths.argmax())
-    if encoder.window is not None and lengths[k] > encoder.window:
+def read_rows(
+    model: OpenedModel,
+    corpus: Corpus,
+    rows: Rows,
+    *,
+    subword: str = "last",
+    layers: Sequence[int] | None = None,
+    batch_tokens: int | None = None,
+    progress: Progress | None = None,
+) -> list[Tensor]:
+    """The planned rows of every layer, or of the chosen ones, in memory: matrices (rows, width)."""
+    encoded = encode_for(model.encoder, corpus.sentences, [rows.unit], rows.truncate)
+    reader = RowReader(encoded, corpus, rows, subword=subword, layers=layers)
+    with (progress or Silent()).step(f"reading with {model.name}", len(reader.texts)) as advance:
+        read(model, encoded, [reader], examples=reader.texts, batch_tokens=batch_tokens, advance=advance)
+    return reader.layers
+
+
+def _check_window(encoded: Encoded, texts: IntArray) -> None:
+    k, encoder = int(texts[encoded.lengths[texts].argmax()]), encoded.encoder
+    if encoder.window is not None and encoded.lengths[k] > encoder.window:
         raise StratoscopeError(
-            f"sentence {sentences[k]} has {lengths[k]} tokens, '{encoder.name}' reads {encoder.window};"
+            f"sentence {k} has {encoded.lengths[k]} tokens, '{encoder.name}' reads {encoder.window};"
             " plan the rows with every model that is compared"
         )
 
@@ -162,66 +145,10 @@ def _find(groups: Groups, rows: Rows, name: str) -> IntArray:
     return found
 
 
-def _places(
-    encoded: Encoded, groups: Groups, group: IntArray, sentences: IntArray, *, left: bool
-) -> tuple[Tensor, Tensor | None]:
-    """Positions on the flattened (batch · sequence) axis, and where each row's begin when rows have several."""
-    starts, ends = groups.starts[group], groups.starts[group + 1]
-    sizes = ends - starts
-    offsets = np.cumsum(sizes) - sizes
-    tokens = groups.tokens[np.repeat(starts - offsets, sizes) + np.arange(int(sizes.sum()))]
-    slot = np.zeros(int(sentences.max()) + 1, dtype=np.int64)
-    slot[sentences] = np.arange(len(sentences))
-    lengths = encoded.lengths[sentences]
-    longest = int(lengths.max())
-    base = slot * longest
-    s = encoded.sentence[tokens]
-    shift = longest - lengths[slot[s]] if left else 0
-    flat = base[s] + shift + tokens - encoded.starts[s]
-    single = len(tokens) == len(group)
-    return torch.from_numpy(flat), None if single else torch.from_numpy(offsets)
-
-
-def _gather(hidden: list[Tensor], places: Tensor, bags: Tensor | None) -> list[Tensor]:
-    """Read the rows of every layer, freeing each layer's full tensor on the way.
-
-    Runs outside inference mode, so that what is yielded may later be trained on.
-    """
-    layers = []
-    hidden.reverse()
-    with torch.no_grad():
-        while hidden:
-            flat = hidden.pop().flatten(0, 1)
-            if bags is None:
-                rows = flat.index_select(0, places)
-            else:
-                rows = nn.functional.embedding_bag(places, flat.float(), bags, mode="mean")
-            layers.append(rows.to("cpu", torch.float32))
-    return layers
-
-
-def _check_finite(layers: list[Tensor], members: IntArray, name: str, corpus: Corpus, rows: Rows) -> None:
-    """A float64 sum of float32 values is finite exactly when all of them are."""
-    for k, x in enumerate(layers):
-        if bool(x.sum(dtype=torch.float64).isfinite()):
-            continue
-        r = members[int((~x.isfinite()).any(dim=1).nonzero()[0])]
-        raise StratoscopeError(
-            f"'{name}' gives a value that is not finite at layer {k}, sentence {corpus.positions[rows.sentence[r]]},"
-            f" {_described(corpus, rows, int(r))}",
-            "check its weights",
-            "load it with --dtype float32",
-        )
-
-
-def _described(corpus: Corpus, rows: Rows, r: int) -> str:
-    if rows.unit != "word":
-        return f"{rows.unit} {rows.word[r]}" if rows.unit == "token" else f"unit {rows.unit}"
-    word = words_of(corpus.sentences[rows.sentence[r]])[rows.word[r]]
-    return f"word {rows.word[r]} ('{word}')"
-
-
-def forward_options(module: nn.Module) -> dict[str, Any]:
-    """Switch off the caches a decoder (or XLNet) would fill for a next call that never comes."""
-    accepted = inspect.signature(module.forward).parameters
-    return {name: False for name in ("use_cache", "use_mems") if name in accepted}
+def _gathered(hidden: Tensor, places: Tensor, bags: Tensor | None) -> Tensor:
+    flat = hidden.flatten(0, 1)
+    if bags is None:
+        found = flat.index_select(0, places)
+    else:
+        found = nn.functional.embedding_bag(places, flat.float(), bags, mode="mean")
+    return found.to("cpu", torch.float32)

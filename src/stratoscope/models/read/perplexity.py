@@ -1,9 +1,10 @@
-"""How well a causal language model predicts text: what is asked of a decoder when there is no task."""
+"""How well a causal language model predicts text at every depth: what is asked of a decoder when there is no task."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,181 +13,128 @@ import torch
 from torch import Tensor, nn
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.progress import Progress
 from stratoscope.data.corpus import Corpus
 from stratoscope.data.metrics import REPLICATES, Floats, percentiles
-from stratoscope.models.families import generates
-from stratoscope.models.open.checkpoints import Checkpoint
-from stratoscope.models.open.guard import guarded, seeded
-from stratoscope.models.open.loading import (
-    LoadedModel,
-    ModelSpec,
-    checked,
-    choose_device,
-    load_config,
-    load_options,
-    survey,
-)
-from stratoscope.models.read.hidden import (
-    BATCH_BYTES,
-    BATCH_TOKENS,
-    BATCH_TOKENS_ELSEWHERE,
-    batches,
-    evaluating,
-    forward_options,
-    padded,
-)
-from stratoscope.models.text.encoder import Encoded, Encoder, IntArray
+from stratoscope.models.families import base
+from stratoscope.models.heads.reading import Answer, finish
+from stratoscope.models.open.guard import forward_options
+from stratoscope.models.open.loading import OpenedModel
+from stratoscope.models.read.loop import HIDDEN, Batch, Output, Reader, evaluating, read
+from stratoscope.models.text.encoder import Encoded, IntArray
 from stratoscope.models.text.examples import text_length
+from stratoscope.results.perplexity import Perplexity
 
 TRIAL = 16
 """Tokens of the text on which a model is tried for looking ahead."""
 LEVEL = 0.95
+TEXTS = 512
+"""Texts read together: enough to sort by length, and what a killed run loses at most."""
 
 
 @dataclass(frozen=True)
-class Perplexity:
-    """Token-level perplexity on a corpus, with its 95 % interval over texts (NaN when there is one text only)."""
+class TextLosses:
+    """-log p of some texts, at every depth."""
 
-    value: float
-    low: float
-    high: float
-    tokens: int
-    """Tokens predicted: all but the first of every text."""
-    texts: int
-    """Texts with a token to predict; those of a single token have none."""
-    cut: int
+    sums: Floats
+    """(L+1, texts) over the predicted tokens of each text."""
+    tokens: IntArray
+    """(texts,) how many those are."""
+    truncated: int
     """Texts of which only the first tokens were read."""
 
 
-def perplexity(
-    model: nn.Module,
-    encoder: Encoder,
+class LossReader(Reader):
+    """-log p of every text with 0, 1, ..., L blocks, from the states after every block.
+
+    Each state goes through the final norm, if there is one, and the language-model head, as in a model truncated there.
+    """
+
+    needs = frozenset({HIDDEN})
+
+    def __init__(self, model: OpenedModel, texts: int) -> None:
+        self.model = model
+        self.norm = finish(model.module)
+        self.token_bytes = model.encoder.vocabulary * next(model.module.parameters()).element_size()
+        self.sums: Floats = np.empty((0, texts))
+        self.texts = texts
+
+    def update(self, batch: Batch, output: Output) -> None:
+        states = output.hidden
+        if not len(self.sums):
+            self.sums = np.empty((len(states), self.texts))
+        for k, state in enumerate(states):  # the last has been through the norm
+            with _answering(self.model.module, state if k == len(states) - 1 else self.norm(state)):
+                logits = _logits(self.model.module, batch.inputs)
+            assert logits is not None
+            self.sums[k, batch.positions] = _losses(logits, batch.inputs)
+
+
+def perplexities(
+    model: OpenedModel,
     corpus: Corpus,
     *,
     length: int | None = None,
     batch_tokens: int | None = None,
     advance: Callable[[int], None] = lambda n: None,
-) -> Perplexity:
-    """exp(mean over tokens of -log p(token | tokens before it in its text)).
+) -> list[Perplexity]:
+    """exp(mean over tokens of -log p(token | tokens before it in its text)) with 0, 1, ..., L blocks.
 
-    Texts are tokenised as the tokenizer does (with a token before the text if it puts one there), and of each the first
-    `length` tokens are read. The interval resamples texts, since tokens of one text hang together. `advance` counts
-    texts.
+    Texts are tokenised as the tokenizer does (with a token before the text if it puts one there) and truncated to
+    `length` tokens. The interval resamples texts, since tokens of one text hang together. `advance` counts texts.
     """
-    encoded, cut = first_tokens(encoder.encode(corpus, "token"), text_length(encoder, length))
+    parts = [
+        text_losses(model, corpus, first, length=length, batch_tokens=batch_tokens, advance=advance)
+        for first in range(0, len(corpus), TEXTS)
+    ]
+    return summaries(parts, corpus)
+
+
+def text_losses(
+    model: OpenedModel,
+    corpus: Corpus,
+    first: int = 0,
+    *,
+    length: int | None = None,
+    batch_tokens: int | None = None,
+    advance: Callable[[int], None] = lambda n: None,
+) -> TextLosses:
+    """Losses of the texts from `first` on, `TEXTS` of them; those of a single token have none and are left out."""
+    limit = text_length(model.encoder, length)
+    encoded = model.encoder.encode(corpus.sentences[first : first + TEXTS], truncate=limit)
     texts = np.flatnonzero(encoded.lengths > 1)
     if not len(texts):
+        return TextLosses(np.empty((model.layers, 0)), np.empty(0, dtype=np.int64), int(encoded.truncated.sum()))
+    check_causal(model, encoded, int(texts[encoded.lengths[texts].argmax()]))
+    reader = LossReader(model, len(texts))
+    read(model, encoded, [reader], examples=texts, batch_tokens=batch_tokens, advance=advance)
+    if not np.isfinite(reader.sums[-1]).all():
+        k = corpus.positions[first + int(texts[np.flatnonzero(~np.isfinite(reader.sums[-1]))[0]])]
+        raise StratoscopeError(
+            f"'{model.name}' gives a probability that is not finite in text {k} of '{corpus.name}'",
+            "check its weights",
+            "load it with --dtype float32",
+        )
+    return TextLosses(reader.sums, encoded.lengths[texts] - 1, int(encoded.truncated.sum()))
+
+
+def summaries(parts: list[TextLosses], corpus: Corpus) -> list[Perplexity]:
+    """Perplexity at every depth from the losses of all texts."""
+    tokens = np.concatenate([p.tokens for p in parts]) if parts else np.empty(0, dtype=np.int64)
+    if not len(tokens):
         reason = "no text" if not len(corpus) else f"{len(corpus)} of at most one token each"
         raise StratoscopeError(
             f"perplexity: expected texts of two tokens or more, got {reason} in '{corpus.name}'; give longer texts"
         )
-    parameter = next(model.parameters())
-    budget = batch_tokens or BATCH_TOKENS.get(parameter.device.type, BATCH_TOKENS_ELSEWHERE)
-    budget = max(1, min(budget, BATCH_BYTES // (encoder.vocabulary * parameter.element_size())))
-    losses = np.empty(len(texts))
-    with evaluating(model), torch.inference_mode():
-        check_causal(model, encoder, encoded, int(texts[encoded.lengths[texts].argmax()]))
-        for batch in batches(encoded.lengths[texts], budget):
-            losses[batch] = token_losses(model, padded(encoded, texts[batch], encoder))
-            advance(len(batch))
-    if not np.isfinite(losses).all():
-        k = corpus.positions[texts[np.flatnonzero(~np.isfinite(losses))[0]]]
-        raise StratoscopeError(
-            f"'{encoder.name}' gives a probability that is not finite in text {k} of '{corpus.name}'",
-            "check its weights",
-            "load it with --dtype float32",
-        )
-    return summary(losses, encoded.lengths[texts] - 1, cut)
+    sums = np.concatenate([p.sums for p in parts], axis=1)
+    return [_summary(losses, tokens, sum(p.truncated for p in parts)) for losses in sums]
 
 
-def load_causal(spec: ModelSpec, *, progress: Progress | None = None) -> LoadedModel:
-    """Load a model with its language-model head, under the same guards as a bare encoder."""
-    device = choose_device(spec.device)
-    checkpoint = checked(spec)
-    config = load_config(spec, checkpoint)
-    # Code of the checkpoint's own is not known beforehand; `perplexity` tries whether a model looks ahead.
-    if not (generates(config) or getattr(config, "is_decoder", False) or getattr(config, "auto_map", None)):
-        raise StratoscopeError(
-            f"'{spec.label}' is a {config.model_type}, which is no causal language model, and perplexity needs one;"
-            " give a decoder such as GPT-2, Llama or Qwen, or a task"
-        )
-    seen = survey(spec, progress=progress)
-    module = _fresh(config, spec, checkpoint) if spec.random_init else _stored(config, spec, checkpoint)
-    return LoadedModel(
-        name=spec.label,
-        source=spec.source,
-        module=module.to(device).eval().requires_grad_(False),
-        encoder=seen.encoder,
-        layers=seen.layers,
-        width=seen.width,
-        fingerprint=seen.fingerprint,
-        device=device,
-        dtype=str(next(module.parameters()).dtype).removeprefix("torch."),
-    )
-
-
-def _stored(config: Any, spec: ModelSpec, checkpoint: Checkpoint) -> nn.Module:
-    with guarded(spec.source, "weights", local=checkpoint.local), seeded(0):
-        from transformers import AutoModelForCausalLM
-
-        load: Any = AutoModelForCausalLM.from_pretrained
-        module, info = load(
-            checkpoint.source,
-            config=None if checkpoint.gguf_file else config,
-            dtype=spec.dtype if spec.dtype == "auto" else getattr(torch, spec.dtype),
-            use_safetensors=None if spec.allow_pickle else True,
-            output_loading_info=True,
-            **load_options(spec, checkpoint),
-        )
-    if missing := sorted(info["missing_keys"]):
-        raise StratoscopeError(
-            f"'{spec.source}' lacks {len(missing)} of the language model's weights (first: {missing[0]}), which would"
-            f" be made up at random; give a complete {config.model_type} checkpoint with its language-model head"
-        )
-    loaded: nn.Module = module
-    return loaded
-
-
-def _fresh(config: Any, spec: ModelSpec, checkpoint: Checkpoint) -> nn.Module:
-    """Random weights; transformers draws the encoder first, so its weights are those it has without a head."""
-    with guarded(spec.source, "architecture", local=checkpoint.local), seeded(spec.seed):
-        from transformers import AutoModelForCausalLM
-
-        build: Any = AutoModelForCausalLM.from_config
-        module: nn.Module = build(config, dtype=torch.float32, trust_remote_code=spec.trust_remote_code)
-    return module if spec.dtype == "auto" else module.to(getattr(torch, spec.dtype))
-
-
-def first_tokens(encoded: Encoded, limit: int) -> tuple[Encoded, int]:
-    """At most `limit` tokens of every text, and the number of texts that had more."""
-    lengths = np.minimum(encoded.lengths, limit)
-    kept = np.arange(len(encoded.ids)) - encoded.starts[encoded.sentence] < limit
-    short = Encoded(
-        starts=np.cumsum([0, *lengths], dtype=np.int64),
-        ids=encoded.ids[kept],
-        segments=encoded.segments[kept],
-        real=encoded.real[kept],
-        word=encoded.word[kept],
-    )
-    return short, int((encoded.lengths > limit).sum())
-
-
-def _logits(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor | None:
-    """What the model says of the next token everywhere (batch, tokens, vocabulary), if it says so at all."""
-    device = next(model.parameters()).device
-    output = model(**{k: v.to(device) for k, v in inputs.items()}, **forward_options(model))
-    logits: Tensor | None = getattr(output, "logits", None)
-    return logits if logits is not None and logits.dim() == 3 else None
-
-
-def check_causal(model: nn.Module, encoder: Encoder, encoded: Encoded, text: int) -> None:
+def check_causal(model: OpenedModel, encoded: Encoded, text: int) -> None:
     """Try two texts that differ in their last token only: what comes before it must be predicted alike."""
-    inputs = {
-        name: values[:, :TRIAL].repeat(2, 1) for name, values in padded(encoded, np.array([text]), encoder).items()
-    }
-    inputs["input_ids"][1, -1] = (inputs["input_ids"][0, -1] + 1) % encoder.vocabulary
-    logits = _logits(model, inputs)
+    inputs = {name: values[:, :TRIAL].repeat(2, 1) for name, values in encoded.batch(np.array([text])).items()}
+    inputs["input_ids"][1, -1] = (inputs["input_ids"][0, -1] + 1) % model.encoder.vocabulary
+    with evaluating(model.module), torch.inference_mode():
+        logits = _logits(model.module, inputs)
     if logits is not None:
         one, other = logits[:, :-1].float()
         # The rows are computed side by side, so they differ by rounding at most; NaN is told later, with its text.
@@ -194,25 +142,31 @@ def check_causal(model: nn.Module, encoder: Encoder, encoded: Encoded, text: int
             return
     reason = "it has no language-model head" if logits is None else "its predictions depend on later tokens"
     raise StratoscopeError(
-        f"perplexity needs a causal language model, but '{encoder.name}' is none ({reason});"
+        f"perplexity needs a causal language model, but '{model.name}' is none ({reason});"
         " give a decoder such as GPT-2, Llama or Qwen, or a task"
     )
 
 
-def token_losses(model: nn.Module, inputs: dict[str, Tensor]) -> Floats:
+def _logits(module: nn.Module, inputs: dict[str, Tensor]) -> Tensor | None:
+    """What the model says of the next token everywhere (batch, tokens, vocabulary), if it says so at all."""
+    device = next(module.parameters()).device
+    output = module(**{k: v.to(device) for k, v in inputs.items()}, **forward_options(module))
+    logits: Tensor | None = getattr(output, "logits", None)
+    return logits if logits is not None and logits.dim() == 3 else None
+
+
+def _losses(logits: Tensor, inputs: dict[str, Tensor]) -> Floats:
     """Sum of -log p over the predicted tokens of each text (batch,), padding left out."""
-    logits = _logits(model, inputs)
-    assert logits is not None
     found = []
     # Text by text, so that the vocabulary is widened to float32 and normalised for one of them at a time.
     for said, ids, mask in zip(logits, inputs["input_ids"], inputs["attention_mask"], strict=True):
-        wanted = ids[1 : int(mask.sum())].to(said.device)
+        wanted = ids[1 : int(mask.sum())]
         loss = nn.functional.cross_entropy(said[: len(wanted)].float(), wanted, reduction="none")
         found.append(float(loss.cpu().double().sum()))
     return np.array(found)
 
 
-def summary(losses: Floats, tokens: IntArray, cut: int) -> Perplexity:
+def _summary(losses: Floats, tokens: IntArray, cut: int) -> Perplexity:
     def mean(rows: IntArray) -> float:
         return float(losses[rows].sum() / tokens[rows].sum())
 
@@ -221,3 +175,14 @@ def summary(losses: Floats, tokens: IntArray, cut: int) -> Perplexity:
     with np.errstate(over="ignore"):  # a model cut to pieces may be infinitely surprised
         value, low, high = (float(np.exp(x)) for x in (mean(np.arange(n)), low, high))
     return Perplexity(value, low, high, int(tokens.sum()), n, cut)
+
+
+@contextmanager
+def _answering(module: Any, state: Tensor) -> Iterator[None]:
+    """Let the encoder answer these hidden states, whatever it is asked."""
+    encoder: Any = base(module)
+    encoder.forward = lambda *args, **kwargs: Answer(state, None)
+    try:
+        yield
+    finally:
+        del encoder.forward  # the class's own shows again

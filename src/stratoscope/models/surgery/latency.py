@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.models.read.hidden import evaluating
+from stratoscope.models.read.loop import evaluating
 
 ROUNDS = 15
 FEWEST = 3

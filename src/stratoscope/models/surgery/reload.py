@@ -12,8 +12,8 @@ import torch
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.tasks.data import Example, TaskData
 from stratoscope.models.open.guard import guarded
-from stratoscope.models.open.task import auto_class
-from stratoscope.models.read.hidden import evaluating
+from stratoscope.models.open.heads import auto_class
+from stratoscope.models.read.loop import evaluating
 
 TOLERANCE = 1e-5
 """Largest difference of the logits in float64, against the largest of them where that is above 1.

@@ -22,14 +22,9 @@ from torch import Tensor, nn
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.models.families import blocks, depth, family_of, width
-from stratoscope.models.read.hidden import (
-    BATCH_BYTES,
-    BATCH_TOKENS,
-    BATCH_TOKENS_ELSEWHERE,
-    batches,
-    evaluating,
-    forward_options,
-)
+from stratoscope.models.open.guard import forward_options
+from stratoscope.models.open.loading import OpenedModel
+from stratoscope.models.read.loop import batches, evaluating, token_budget
 from stratoscope.models.surgery.blocks import keeping
 from stratoscope.models.text.encoder import IntArray
 from stratoscope.models.text.examples import Floats, Inputs
@@ -50,22 +45,8 @@ class SpanScores:
     """Every 1 <= first <= last <= L, once."""
 
 
-def each_span(
-    module: nn.Module,
-    inputs: Inputs,
-    *,
-    rows: IntArray | None = None,
-    batch_tokens: int | None = None,
-    advance: Callable[[int], None] = lambda n: None,
-) -> Iterator[tuple[int, int, Floats]]:
-    """Yield `(first, last, scores (n, k))` for every span; all of them are computed before the first comes."""
-    found = score_spans(module, inputs, rows=rows, batch_tokens=batch_tokens, advance=advance)
-    for (first, last), scores in found.skipped.items():
-        yield first, last, scores
-
-
 def score_spans(
-    module: nn.Module,
+    model: OpenedModel,
     inputs: Inputs,
     *,
     rows: IntArray | None = None,
@@ -78,14 +59,15 @@ def score_spans(
     a single example does.
     """
     rows = np.arange(len(inputs)) if rows is None else rows
+    module = model.module
     total = depth(module.config)
-    parameter = next(module.parameters())
-    budget = batch_tokens or BATCH_TOKENS.get(parameter.device.type, BATCH_TOKENS_ELSEWHERE)
-    per_token = max(1, total) * width(module.config) * parameter.element_size()
+    budget = token_budget(model, 0, batch_tokens)
+    states = max(1, total) * width(module.config) * next(module.parameters()).element_size()
+    together = token_budget(model, states, max(1, budget // STACKED))
     scores: dict[Span, Floats] = {}
     with evaluating(module), torch.inference_mode():
-        for batch in batches(inputs.lengths[rows], max(1, min(budget // STACKED, BATCH_BYTES // per_token))):
-            given = {k: v.to(parameter.device) for k, v in inputs.batch(rows[batch]).items() if k != "labels"}
+        for batch in batches(inputs.lengths[rows], lambda length: 1 if model.alone else together // length):
+            given = {k: v.to(model.device) for k, v in inputs.batch(rows[batch]).items() if k != "labels"}
             for span, logits in _scored(module, given, total, budget).items():
                 scores.setdefault(span, np.empty((len(rows), logits.shape[1])))[batch] = logits
             advance(len(batch))

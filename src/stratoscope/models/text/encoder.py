@@ -1,50 +1,76 @@
-"""Text to token ids, the same way for every model: whole sentences, never truncated, with each token's word."""
+"""Text to token ids, the same way for every model, and batches of them as a model takes them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.data.corpus import Corpus, Sentence
+from stratoscope.data.corpus import Sentence
 from stratoscope.models.families import Family
 
 IntArray = npt.NDArray[np.int64]
+Int32Array = npt.NDArray[np.int32]
 BoolArray = npt.NDArray[np.bool_]
 
 CHUNK = 1024
 """Sentences tokenised at once; bounds the memory of the tokenizer's own objects."""
 SANE_LENGTH = 1_000_000
 """`model_max_length` above this means "not set" (transformers writes 1e30)."""
+_WORD = re.compile(r"\S+")
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """The tokens of all sentences, one after the other; sentence s owns tokens `starts[s]:starts[s + 1]`."""
+    """The tokens of some texts, one after the other; text s owns tokens `starts[s]:starts[s + 1]`."""
 
+    encoder: Encoder
+    """What made them."""
     starts: IntArray
-    ids: IntArray
-    segments: IntArray
+    ids: Int32Array
+    segments: Int32Array
     """token_type_ids."""
     real: BoolArray
     """False for special tokens the tokenizer added; a special token written in the text itself is real."""
-    word: IntArray
-    """Index of the token's word in the sentence's first text; −1 for added tokens and the second text."""
+    word: Int32Array
+    """Index of the token's word in the sentence's first text; −1 for added tokens, the second text and blanks."""
+    truncated: BoolArray
+    """(texts,) whether only the first tokens of the text are here."""
 
     @cached_property
     def lengths(self) -> IntArray:
-        """Tokens per sentence, special ones included."""
+        """Tokens per text, special ones included."""
         return np.diff(self.starts)
 
     @cached_property
     def sentence(self) -> IntArray:
-        """The sentence of each token."""
+        """The text of each token."""
         return np.repeat(np.arange(len(self.lengths)), self.lengths)
+
+    def shift(self, texts: IntArray) -> IntArray:
+        """Column at which each text begins when these are padded to one length."""
+        lengths = self.lengths[texts]
+        return lengths.max() - lengths if self.encoder.family.pads_left else np.zeros_like(lengths)
+
+    def batch(self, texts: IntArray) -> dict[str, Tensor]:
+        """Model inputs (texts, longest); what is padding is masked."""
+        lengths, shift = self.lengths[texts], self.shift(texts)
+        columns = np.arange(int(lengths.max()))
+        mask = (columns >= shift[:, None]) & (columns < (shift + lengths)[:, None])
+        source = np.where(mask, self.starts[texts][:, None] + columns - shift[:, None], 0)
+        inputs = {"input_ids": np.where(mask, self.ids[source], self.encoder.pad_id), "attention_mask": mask}
+        if self.encoder.segments:
+            inputs["token_type_ids"] = np.where(mask, self.segments[source], 0)
+        return {name: torch.from_numpy(value.astype(np.int64)) for name, value in inputs.items()}
 
 
 @dataclass(frozen=True)
@@ -81,36 +107,43 @@ class Encoder:
         )
         return bool(split != text and blank == text)
 
-    def encode(self, corpus: Corpus, unit: str) -> Encoded:
-        """Tokenise every sentence; unit `word` reads pre-split words (or the text cut at blanks), others the text."""
-        by_word = unit == "word"
-        read = self._words_of if by_word else _texts_of
+    def encode(self, sentences: Sequence[Sentence], *, by_word: bool = False, truncate: int | None = None) -> Encoded:
+        """Tokenise texts, whole or to at most `truncate` tokens (the longer text of a pair gives way first).
+
+        `by_word` also gives each token's word. Whole sentences then go in as words, split by the source or else at
+        blanks; truncated ones as the same text as without `by_word`, with words found by their place in it, so that
+        the tokens are those of every other unit. A word that is cut in two is no word.
+        """
+        split = by_word and truncate is None
         backend = self.tokenizer.backend_tokenizer
-        backend.no_truncation()
         backend.no_padding()
-        ids, segments, real, word, lengths = [], [], [], [], [0]
-        for start in range(0, len(corpus.sentences), CHUNK):
-            inputs = [read(s) for s in corpus.sentences[start : start + CHUNK]]
-            for e in backend.encode_batch(inputs, is_pretokenized=by_word):
-                lengths.append(len(e.ids))
-                ids.append(np.array(e.ids, dtype=np.int64))
-                segments.append(np.array(e.type_ids, dtype=np.int64))
-                real.append(np.array(e.special_tokens_mask, dtype=np.int64) == 0)
-                if by_word:
-                    pairs = zip(e.word_ids, e.sequence_ids, strict=True)
-                    word.append(np.array([w if q == 0 else -1 for w, q in pairs], dtype=np.int64))
-        flat = _join(ids)
-        if flat.size and flat.max() >= self.vocabulary:
+        backend.no_truncation()
+        if truncate is not None:
+            backend.enable_truncation(max_length=truncate, strategy="longest_first")
+        parts: list[_Part] = []
+        try:
+            for start in range(0, len(sentences), CHUNK):
+                chunk = list(sentences[start : start + CHUNK])
+                inputs = [self._words_of(s) if split else _texts_of(s) for s in chunk]
+                found = backend.encode_batch(inputs, is_pretokenized=split)
+                words = (_words_given(e) if split else _words_found(s, e) for s, e in zip(chunk, found, strict=True))
+                parts.append(_Part(found, words if by_word else None))
+        finally:
+            backend.no_truncation()  # or it would be saved with the tokenizer
+        ids = _join([p.ids for p in parts], np.int32)
+        if ids.size and ids.max() >= self.vocabulary:
             raise StratoscopeError(
-                f"the tokenizer of '{self.name}' gives token id {flat.max()}, but the model has {self.vocabulary}"
+                f"the tokenizer of '{self.name}' gives token id {ids.max()}, but the model has {self.vocabulary}"
                 " embeddings; give a checkpoint whose tokenizer and weights belong together"
             )
         return Encoded(
-            starts=np.cumsum(lengths, dtype=np.int64),
-            ids=flat,
-            segments=_join(segments),
-            real=_join(real).astype(np.bool_),
-            word=_join(word) if by_word else np.full(len(flat), -1, dtype=np.int64),
+            encoder=self,
+            starts=np.append(0, np.cumsum(_join([p.lengths for p in parts], np.int64))),
+            ids=ids,
+            segments=_join([p.segments for p in parts], np.int32),
+            real=_join([p.real for p in parts], np.bool_),
+            word=_join([p.word for p in parts], np.int32) if by_word else np.broadcast_to(np.int32(-1), ids.shape),
+            truncated=_join([p.truncated for p in parts], np.bool_),
         )
 
     def _words_of(self, sentence: Sentence) -> Any:
@@ -123,9 +156,57 @@ class Encoder:
         return [blank + sound(w) if k and w.strip() else sound(w) for k, w in enumerate(words)]
 
 
+class _Part:
+    """The tokens of one chunk of texts, out of the tokenizer's own objects."""
+
+    def __init__(self, found: Sequence[Any], words: Any | None) -> None:
+        self.lengths = np.array([len(e.ids) for e in found], dtype=np.int64)
+        self.ids = _flat((e.ids for e in found), np.int32)
+        self.segments = _flat((e.type_ids for e in found), np.int32)
+        self.real = _flat((e.special_tokens_mask for e in found), np.int8) == 0
+        self.word = None if words is None else _flat(words, np.int32)
+        self.truncated = np.array([bool(e.overflowing) for e in found], dtype=np.bool_)
+
+
 def words_of(sentence: Sentence) -> Sequence[str]:
     """The words of the first text: as the source split them, or else split at blanks."""
     return sentence.text.split() if sentence.words is None else sentence.words
+
+
+def _words_given(encoding: Any) -> list[int]:
+    """The word of each token of a text that went in as words."""
+    return [w if q == 0 else -1 for w, q in zip(encoding.word_ids, encoding.sequence_ids, strict=True)]
+
+
+def _words_found(sentence: Sentence, encoding: Any) -> IntArray:
+    """The word of each token of a raw text: the one in which its last character lies."""
+    starts, ends = _word_spans(sentence)
+    offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
+    first = np.array([q == 0 for q in encoding.sequence_ids], dtype=np.bool_)
+    last = np.where(offsets[:, 1] > offsets[:, 0], offsets[:, 1] - 1, offsets[:, 1])
+    word = np.searchsorted(starts, last, side="right") - 1
+    inside = first & (word >= 0)
+    inside[inside] = last[inside] < ends[word[inside]]
+    word[~inside] = -1
+    if encoding.overflowing and inside.any():
+        cut = word.max()
+        if offsets[word == cut, 1].max() < ends[cut]:
+            word[word == cut] = -1
+    return word
+
+
+def _word_spans(sentence: Sentence) -> tuple[IntArray, IntArray]:
+    """Where each word begins and ends in the text; a word that is not found in it takes no room."""
+    if sentence.words is None:
+        spans = [m.span() for m in _WORD.finditer(sentence.text)]
+    else:
+        spans, place = [], 0
+        for word in sentence.words:
+            start = sentence.text.find(word, place)
+            spans.append((place, place) if start < 0 else (start, start + len(word)))
+            place = spans[-1][1]
+    found = np.array(spans, dtype=np.int64).reshape(-1, 2)
+    return found[:, 0], found[:, 1]
 
 
 def window_of(config: Any, tokenizer: Any, family: Family) -> int | None:
@@ -141,6 +222,18 @@ def window_of(config: Any, tokenizer: Any, family: Family) -> int | None:
     return min(limits, default=None)
 
 
+def encoder_of(name: str, config: Any, tokenizer: Any, family: Family) -> Encoder:
+    """The encoder that feeds a model of this configuration."""
+    return Encoder(
+        name=name,
+        tokenizer=tokenizer,
+        family=family,
+        window=window_of(config, tokenizer, family),
+        vocabulary=int(config.get_text_config().vocab_size),
+        segments=family.segments and getattr(config, "type_vocab_size", 2) > 1,
+    )
+
+
 def _texts_of(sentence: Sentence) -> Any:
     return sound(sentence.text) if sentence.pair is None else (sound(sentence.text), sound(sentence.pair))
 
@@ -150,5 +243,9 @@ def sound(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _join(parts: list[Any]) -> Any:
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+def _flat(parts: Any, dtype: type[np.generic]) -> Any:
+    return np.fromiter(chain.from_iterable(parts), dtype=dtype)
+
+
+def _join(parts: list[Any], dtype: type[np.generic]) -> Any:
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=dtype)

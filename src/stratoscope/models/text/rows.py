@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
-from stratoscope.data.corpus import Corpus
-from stratoscope.models.text.encoder import BoolArray, Encoded, Encoder, IntArray, words_of
+from stratoscope.data.corpus import Corpus, Sentence
+from stratoscope.models.text.encoder import Encoded, Encoder, IntArray, words_of
 
 UNITS = ("word", "cls", "mean", "token")
 SUBWORDS = ("last", "first", "mean")
+CHUNK = 4096
+"""Sentences looked at together; of what they hold only the rows are kept."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class Rows:
     """Identity of the n rows compared, the same for every model."""
 
     fingerprint: str
-    """Hash over the corpus fingerprint, the unit and the kept (sentence, word) pairs."""
+    """Hash over the corpus fingerprint, the unit, the truncation and the kept (sentence, word) pairs."""
     corpus: str
     """Fingerprint of the corpus the indices point into."""
     unit: str
@@ -31,6 +33,10 @@ class Rows:
     """(n,) index of the word (or real token) inside the sentence; 0 for cls and mean."""
     dropped: Mapping[str, int]
     """What was left out for all models: reason and count."""
+    truncate: int | None = None
+    """Tokens kept of a longer text; without it longer texts are left out."""
+    truncated: Mapping[str, int] = field(default_factory=dict)
+    """Texts of which each model reads only the first tokens, by its name, where there are some."""
 
     def __len__(self) -> int:
         return len(self.sentence)
@@ -38,9 +44,21 @@ class Rows:
     def slice(self, corpus: Corpus, first: int, last: int) -> tuple[Corpus, Rows]:
         """Rows `first` to `last` as rows of their own, over the part of the corpus they come from."""
         start, stop = int(self.sentence[first]), int(self.sentence[last - 1]) + 1
-        part = Corpus(corpus.name, corpus.sentences[start:stop], corpus.positions[start:stop])
-        sentence, word = self.sentence[first:last] - start, self.word[first:last]
-        return part, Rows(f"{self.fingerprint}[{first}:{last}]", part.fingerprint, self.unit, sentence, word, {})
+        part = corpus.slice(start, stop)
+        return part, replace(
+            self,
+            fingerprint=f"{self.fingerprint}[{first}:{last}]",
+            corpus=part.fingerprint,
+            sentence=self.sentence[first:last] - start,
+            word=self.word[first:last],
+            dropped={},
+            truncated={},
+        )
+
+    def within(self, sample: Corpus, whole: Corpus) -> Rows:
+        """The same rows as rows of the corpus that theirs is a sample of."""
+        place = np.searchsorted(np.asarray(whole.positions), np.asarray(sample.positions))
+        return replace(self, corpus=whole.fingerprint, sentence=place[self.sentence])
 
 
 @dataclass(frozen=True)
@@ -54,7 +72,7 @@ class Groups:
     """Positions in the flat token arrays of an `Encoded`."""
 
 
-def group_tokens(encoded: Encoded, encoder: Encoder, unit: str) -> Groups:
+def group_tokens(encoded: Encoded, unit: str) -> Groups:
     """The rows of `unit` this model could give, in corpus order, one group of tokens each.
 
     - word: the sub-words of one word of the first text (a second text is context only);
@@ -64,7 +82,7 @@ def group_tokens(encoded: Encoded, encoder: Encoder, unit: str) -> Groups:
     """
     if unit == "word":
         tokens = np.flatnonzero(encoded.word >= 0)
-        return _consecutive(encoded, tokens, encoded.word[tokens])
+        return _consecutive(encoded, tokens, encoded.word[tokens].astype(np.int64))
     real = np.flatnonzero(encoded.real)
     sentence = encoded.sentence[real]
     if unit == "token":
@@ -73,50 +91,68 @@ def group_tokens(encoded: Encoded, encoder: Encoder, unit: str) -> Groups:
     means = _consecutive(encoded, real, np.zeros_like(real))
     if unit == "mean":
         return means
-    ends = encoded.starts[means.sentence] if encoder.family.cls == "first" else encoded.starts[means.sentence + 1] - 1
+    first_token = encoded.encoder.family.cls == "first"
+    ends = encoded.starts[means.sentence] if first_token else encoded.starts[means.sentence + 1] - 1
     return Groups(means.sentence, means.word, np.arange(len(ends) + 1), ends)
 
 
-def plan_rows(corpus: Corpus, encoders: Sequence[Encoder], unit: str) -> Rows:
+def encode_for(
+    encoder: Encoder, sentences: Sequence[Sentence], units: Sequence[str], truncate: int | None = None
+) -> Encoded:
+    """Tokenise sentences so that the rows of these units can be read from one pass over them."""
+    if truncate is None and "word" in units and len(set(units)) > 1:
+        raise ValueError("words of whole sentences are tokenised one by one; read other units apart, or truncate")
+    limit = None if truncate is None else min(truncate, encoder.window or truncate)
+    return encoder.encode(sentences, by_word="word" in units, truncate=limit)
+
+
+def plan_rows(corpus: Corpus, encoders: Sequence[Encoder], unit: str, truncate: int | None = None) -> Rows:
     """Choose the rows every model can give: the intersection over models, with each loss counted and named.
 
-    A sentence longer than a model's window is left out whole, never truncated; so is a word a tokenizer turns into
-    nothing, and a sentence without any real token.
+    A sentence longer than a model's window is left out whole; with `truncate`, its first so many tokens are read
+    instead (as many as fit the window). A word a tokenizer turns into nothing is left out, and so is a sentence
+    without any real token.
     """
     check_unit(unit)
-    dropped: dict[str, int] = {}
-    empty = np.array([_is_empty(corpus, k, unit) for k in range(len(corpus))], dtype=np.bool_)
-    _count(dropped, "empty sentences", empty)
-    kept: IntArray | None = None
-    tokens: list[tuple[Encoder, Encoded]] = []
-    for encoder in encoders:
-        encoded = encoder.encode(corpus, unit)
-        groups = group_tokens(encoded, encoder, unit)
-        long = ~empty & (encoded.lengths > (encoder.window or np.inf))
-        _count(dropped, f"sentences longer than {encoder.name}'s window ({encoder.window} tokens)", long)
-        usable = ~empty & ~long
-        if unit == "word":
-            _count_words(dropped, corpus, groups, usable, encoder.name)
-        else:
-            none = usable.copy()
-            none[groups.sentence] = False
-            _count(dropped, f"sentences in which {encoder.name}'s tokenizer finds no token", none)
-        rows = np.flatnonzero(usable[groups.sentence])
-        pairs = keys(groups.sentence[rows], groups.word[rows])
-        kept = pairs if kept is None else np.intersect1d(kept, pairs, assume_unique=True)
-        if unit == "token":
-            tokens.append((encoder, encoded))
-    if kept is None:
+    if not encoders:
         raise StratoscopeError("no model was given; expected at least one to plan rows for")
-    if not len(kept):
+    dropped: dict[str, int] = {}
+    truncated = dict.fromkeys((e.name for e in encoders), 0)
+    cut = "" if truncate is None else f"first {truncate} tokens "
+    seal = hashlib.sha256(f"{corpus.fingerprint} {unit} {cut}".encode())
+    kept: list[IntArray] = []
+    for start in range(0, len(corpus), CHUNK):
+        part = list(corpus.sentences[start : start + CHUNK])
+        empty = np.array([_is_empty(s, unit) for s in part], dtype=np.bool_)
+        _count(dropped, "empty sentences", int(empty.sum()))
+        tokens = [encode_for(encoder, part, [unit], truncate) for encoder in encoders]
+        common: IntArray | None = None
+        for encoded in tokens:
+            pairs = _pairs(encoded, part, unit, ~empty, dropped)
+            truncated[encoded.encoder.name] += int((encoded.truncated & ~empty).sum())
+            common = pairs if common is None else np.intersect1d(common, pairs, assume_unique=True)
+        assert common is not None
+        if unit == "token":
+            _check_same_tokens(tokens, np.unique(common >> 32), start)
+        kept.append(common + (start << 32))
+        seal.update(kept[-1].tobytes())
+    rows = np.concatenate(kept) if kept else np.zeros(0, dtype=np.int64)
+    dropped = _in_order(dropped, encoders)
+    if not len(rows):
         why = "; ".join(f"{n} {reason}" for reason, n in dropped.items()) or "the data is empty"
         raise StratoscopeError(
             f"no rows are left of '{corpus.name}' for unit '{unit}' ({why}); give other text or models"
         )
-    sentence, word = kept >> 32, kept & 0xFFFFFFFF
-    _check_same_tokens(tokens, np.unique(sentence))
-    seal = hashlib.sha256(f"{corpus.fingerprint} {unit} ".encode() + kept.tobytes()).hexdigest()
-    return Rows(seal, corpus.fingerprint, unit, sentence, word, dropped)
+    return Rows(
+        fingerprint=seal.hexdigest(),
+        corpus=corpus.fingerprint,
+        unit=unit,
+        sentence=rows >> 32,
+        word=rows & 0xFFFFFFFF,
+        dropped=dropped,
+        truncate=truncate,
+        truncated={name: n for name, n in truncated.items() if n},
+    )
 
 
 def check_unit(unit: str) -> None:
@@ -130,6 +166,52 @@ def keys(sentence: IntArray, word: IntArray) -> IntArray:
     return (sentence << 32) | word
 
 
+def _pairs(
+    encoded: Encoded, part: Sequence[Sentence], unit: str, usable: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    dropped: dict[str, int],
+) -> IntArray:  # fmt: skip
+    """Keys of the rows one model can give of some sentences; what it cannot is counted."""
+    encoder = encoded.encoder
+    groups = group_tokens(encoded, unit)
+    long = usable & (encoded.lengths > (encoder.window or np.inf))
+    _count(dropped, _too_long(encoder), int(long.sum()))
+    usable = usable & ~long
+    if unit == "word":
+        present = np.bincount(groups.sentence, minlength=len(part))
+        lost = np.array([len(words_of(s)) for s in part]) - present
+        _count(dropped, _cut_off(encoder), int(lost[usable & encoded.truncated].sum()))
+        _count(dropped, _lost_words(encoder), int(lost[usable & ~encoded.truncated].sum()))
+    else:
+        none = usable.copy()
+        none[groups.sentence] = False
+        _count(dropped, _no_token(encoder), int(none.sum()))
+    rows = np.flatnonzero(usable[groups.sentence])
+    return keys(groups.sentence[rows], groups.word[rows])
+
+
+def _too_long(encoder: Encoder) -> str:
+    return f"sentences longer than {encoder.name}'s window ({encoder.window} tokens)"
+
+
+def _cut_off(encoder: Encoder) -> str:
+    return f"words beyond the first tokens of long texts, which are all that {encoder.name} reads"
+
+
+def _lost_words(encoder: Encoder) -> str:
+    return f"words {encoder.name}'s tokenizer turns into nothing"
+
+
+def _no_token(encoder: Encoder) -> str:
+    return f"sentences in which {encoder.name}'s tokenizer finds no token"
+
+
+def _in_order(dropped: Mapping[str, int], encoders: Sequence[Encoder]) -> dict[str, int]:
+    """Reasons by model rather than by when they were first met."""
+    order = ["empty sentences"]
+    order += [reason(e) for e in encoders for reason in (_too_long, _cut_off, _lost_words, _no_token)]
+    return {reason: dropped[reason] for reason in dict.fromkeys(order) if reason in dropped}
+
+
 def _consecutive(encoded: Encoded, tokens: IntArray, word: IntArray) -> Groups:
     """Group tokens by (sentence, word); tokens of one group follow each other."""
     pair = keys(encoded.sentence[tokens], word)
@@ -137,26 +219,19 @@ def _consecutive(encoded: Encoded, tokens: IntArray, word: IntArray) -> Groups:
     return Groups(pair[starts] >> 32, pair[starts] & 0xFFFFFFFF, np.append(starts, len(tokens)), tokens)
 
 
-def _is_empty(corpus: Corpus, k: int, unit: str) -> bool:
-    sentence = corpus.sentences[k]
+def _is_empty(sentence: Sentence, unit: str) -> bool:
     return not (words_of(sentence) if unit == "word" else sentence.text.strip())
 
 
-def _count(dropped: dict[str, int], reason: str, which: BoolArray) -> None:
-    if n := int(which.sum()):
-        dropped[reason] = n
+def _count(dropped: dict[str, int], reason: str, n: int) -> None:
+    if n:
+        dropped[reason] = dropped.get(reason, 0) + n
 
 
-def _count_words(dropped: dict[str, int], corpus: Corpus, groups: Groups, usable: BoolArray, name: str) -> None:
-    expected = sum(len(words_of(s)) for s, ok in zip(corpus.sentences, usable, strict=True) if ok)
-    if lost := expected - int(usable[groups.sentence].sum()):
-        dropped[f"words {name}'s tokenizer turns into nothing"] = lost
-
-
-def _check_same_tokens(models: list[tuple[Encoder, Encoded]], sentences: IntArray) -> None:
+def _check_same_tokens(models: Sequence[Encoded], sentences: IntArray, start: int) -> None:
     """Unit token pairs the k-th token of one model with the k-th of the other: they must be the same token."""
-    for encoder, encoded in models[1:]:
-        first, reference = models[0]
+    reference = models[0]
+    for encoded in models[1:]:
         for s in sentences:
             a, b = (
                 e.ids[e.starts[s] : e.starts[s + 1]][e.real[e.starts[s] : e.starts[s + 1]]]
@@ -164,6 +239,6 @@ def _check_same_tokens(models: list[tuple[Encoder, Encoded]], sentences: IntArra
             )
             if not np.array_equal(a, b):
                 raise StratoscopeError(
-                    f"unit 'token' needs models that share a tokenizer, but '{first.name}' and '{encoder.name}' split"
-                    f" sentence {s} differently; use unit 'word'"
+                    f"unit 'token' needs models that share a tokenizer, but '{reference.encoder.name}' and"
+                    f" '{encoded.encoder.name}' split sentence {start + s} differently; use unit 'word'"
                 )

@@ -19,17 +19,19 @@ class CompareOptions:
     layers: tuple[int, ...] | None = option(
         None, "Only these layers, e.g. '0,3-6'; 0 = embeddings.", parse=parse_layers
     )
-    limit: int | None = option(None, "Use a random sample of N sentences.")
+    limit: int | None = option(None, "Use a random sample of N sentences.", answer=False)
     seed: int = seed()
     bootstrap: int = option(0, "Replicates for 95 % intervals over sentences; N replicates cost about N scorings.")
     random_init: bool = option(False, "Add a control: the first model with random weights.")
-    text: str | None = option(None, "Column that holds the text.")
-    pair: str | None = option(None, "Column that holds the second text.")
-    label: str | None = option(None, "Column that holds the label.")
+    text: str | None = option(None, "Column that holds the text.", answer=False)
+    pair: str | None = option(None, "Column that holds the second text.", answer=False)
+    label: str | None = option(None, "Column that holds the label.", answer=False)
     columns: str | None = option(
-        None, "Names of the columns of a column file, or of a CSV without a header, e.g. 'word pos chunk'."
+        None,
+        "Columns of a column file, or of a CSV without a header, e.g. 'word pos chunk'.",
+        answer=False,
     )
-    split: str | None = option(None, "Split of a hub data set.")
+    split: str | None = option(None, "Split of a hub data set.", answer=False)
     standardise: bool = option(False, "Z-score the two parts of the localization score first.")
     batch_tokens: int | None = batch_tokens()
     memory: float | None = memory()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,23 +9,26 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.files import digest
+from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.core.matrix import Layer
 from stratoscope.core.model import ModelInfo
+from stratoscope.core.options import answering, changed, check_options
 from stratoscope.core.progress import Progress
-from stratoscope.core.provenance import code_key, versions
 from stratoscope.data.corpus import Corpus
 from stratoscope.data.readers import read_corpus
-from stratoscope.measures.table import Request, requests
+from stratoscope.measures.bootstrap import check_replicates
+from stratoscope.measures.table import ALL, parse, requests
+from stratoscope.measures.table import Request as Asked
 from stratoscope.models.open.checkpoints import locate
 from stratoscope.models.open.loading import ModelSpec, Survey, choose_device, survey
-from stratoscope.models.text.rows import Rows, plan_rows
-from stratoscope.studies.compare.activations import chosen_layers
-from stratoscope.studies.compare.options import Options, check
+from stratoscope.models.read.store import chosen_layers
+from stratoscope.models.text.rows import SUBWORDS, Rows, check_unit, plan_rows
+from stratoscope.runs.run import Request
+from stratoscope.studies.compare.options import CompareOptions
 
 FEWEST_ROWS = 4
 """Unbiased HSIC needs four rows."""
+LEAST_MEMORY = 1e8
 
 
 @dataclass(frozen=True)
@@ -37,10 +39,10 @@ class Plan:
     surveys: tuple[Survey, ...]
     corpus: Corpus
     rows: Rows
-    wanted: tuple[Request, ...]
+    wanted: tuple[Asked, ...]
     notes: tuple[str, ...]
     """What the reader of the result must know already."""
-    options: Options
+    options: CompareOptions
 
     @property
     def models(self) -> list[tuple[ModelSpec, Survey]]:
@@ -51,28 +53,22 @@ class Plan:
     def layers(self) -> tuple[tuple[Layer, Survey], ...]:
         """Every layer compared, in the order of the axes, with its model."""
         return tuple(
-            (Layer(spec.label, k), seen)
-            for spec, seen in self.models
-            for k in chosen_layers(seen, spec.label, self.options.layers)
+            (Layer(spec.label, k), seen) for spec, seen in self.models for k in chosen_layers(seen, self.options.layers)
         )
 
     @cached_property
-    def request(self) -> str:
-        """Digest of what was asked for; the code that answers is not part of it (see `code_key`)."""
-        options = self.options
-        return digest(
-            {
-                "models": [[spec.label, seen.fingerprint, seen.dtype] for spec, seen in self.models],
-                "rows": self.rows.fingerprint,
-                "measures": [r.name for r in self.wanted],
-                "subword": options.subword,
-                "layers": options.layers,
-                "seed": options.seed,
-                "bootstrap": options.bootstrap,
-                "standardise": options.standardise,
-            },
-            length=64,
-        )
+    def request(self) -> Request:
+        """What is asked for; the code that answers is not part of it (see `code_key`)."""
+        asked = answering(self.options) | {"measures": [r.name for r in self.wanted]}
+        return Request("comparison", self.inputs, asked, said=changed(self.options))
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """Identity of the models and of the rows."""
+        return {
+            "models": [[spec.label, seen.fingerprint, seen.dtype] for spec, seen in self.models],
+            "rows": self.rows.fingerprint,
+        }
 
     @property
     def devices(self) -> dict[str, str]:
@@ -80,9 +76,9 @@ class Plan:
         return {spec.label: str(choose_device(spec.device)) for spec in self.specs}
 
     @property
-    def key(self) -> str:
-        """Digest of all that a stored number depends on; names the parts."""
-        return digest([self.request, self.devices, code_key()], length=64)
+    def key(self) -> Any:
+        """All that a stored score depends on besides the measures; names the parts."""
+        return [self.inputs, self.devices, self.options.unit, self.options.subword, self.options.layers]
 
     @property
     def model_infos(self) -> tuple[ModelInfo, ...]:
@@ -110,7 +106,7 @@ class Plan:
             "name": self.corpus.name,
             "fingerprint": self.corpus.fingerprint,
             "rows_fingerprint": self.rows.fingerprint,
-            **options.columns_asked_for,
+            **options.how_to_read,
             **self.corpus.columns,
             "unit": options.unit,
             "subword": options.subword if options.unit == "word" else None,
@@ -122,28 +118,20 @@ class Plan:
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """How to run it again."""
-        options = self.options
-        return {
-            "request": self.request,
-            "code": code_key(),
-            "versions": versions() | {"python": platform.python_version()},
-            "device": self.devices,
-            "dtype": {spec.label: seen.dtype for spec, seen in self.models},
-            "limit": options.limit,
-            "layers": None if options.layers is None else list(options.layers),
-            "seed": options.seed,
-            "bootstrap": options.bootstrap,
-            "standardise": options.standardise,
-        }
+        """How to run it again, besides the request."""
+        return {"device": self.devices, "dtype": {spec.label: seen.dtype for spec, seen in self.models}}
 
 
 def make_plan(
-    models: Sequence[str | Path | ModelSpec], data: str | Path | Corpus, options: Options, progress: Progress
+    models: Sequence[str | Path | ModelSpec], data: str | Path | Corpus, options: CompareOptions, progress: Progress
 ) -> Plan:
     """Look at the models and the text, and refuse what cannot be compared."""
     check(options)
-    specs = named([m if isinstance(m, ModelSpec) else ModelSpec(str(m)) for m in models], options)
+    specs = named(
+        [m if isinstance(m, ModelSpec) else ModelSpec(str(m)) for m in models],
+        random_init=options.random_init,
+        seed=options.seed,
+    )
     for spec in specs:
         choose_device(spec.device)
     for source, revision in dict.fromkeys((spec.source, spec.revision) for spec in specs):
@@ -154,25 +142,25 @@ def make_plan(
         read = " and ".join(f"'{corpus.columns[role]}'" for role in ("text", "pair") if role in corpus.columns)
         progress.note(f"the text of {corpus.name} is read from column {read}; --text chooses another")
     surveys = [survey(spec, progress=progress) for spec in specs]
-    for spec, seen in zip(specs, surveys, strict=True):
-        chosen_layers(seen, spec.label, options.layers)
+    for seen in surveys:
+        chosen_layers(seen, options.layers)
     rows = plan_rows(corpus, [s.encoder for s in surveys], options.unit)
     if len(rows) < FEWEST_ROWS:
         raise StratoscopeError(f"expected at least {FEWEST_ROWS} rows to compare, got {len(rows)}; give more text")
     wanted, notes = requests(options.measures, n=len(rows), width=max(s.width for s in surveys))
-    notes += _same_models(specs, surveys) + _left_out(corpus, rows)
+    notes += notes_of(specs, surveys, corpus, rows)
     return Plan(tuple(specs), tuple(surveys), corpus, rows, tuple(wanted), tuple(notes), options)
 
 
-def named(specs: list[ModelSpec], options: Options) -> list[ModelSpec]:
+def named(specs: list[ModelSpec], *, random_init: bool = False, seed: int = 0) -> list[ModelSpec]:
     """Give every model a label of its own: the name given, or the folder's, with its parent's where two are alike."""
     if not specs:
         raise StratoscopeError("expected at least one model, got none")
     given = [s.name for s in specs if s.name]
     if twice := next((name for name in given if given.count(name) > 1), None):
         raise StratoscopeError(f"expected a different name for each model, got '{twice}' twice; rename one")
-    if options.random_init:
-        specs = [*specs, replace(specs[0], random_init=True, seed=options.seed, name=f"{specs[0].label}-random")]
+    if random_init:
+        specs = [*specs, replace(specs[0], random_init=True, seed=seed, name=f"{specs[0].label}-random")]
     labels = [s.label for s in specs]
     longer = [
         f"{Path(s.source).resolve().parent.name}/{label}" if labels.count(label) > 1 else label
@@ -187,8 +175,29 @@ def named(specs: list[ModelSpec], options: Options) -> list[ModelSpec]:
     return [replace(s, name=name) for s, name in zip(specs, counted, strict=True)]
 
 
-def _corpus(data: str | Path | Corpus, options: Options) -> Corpus:
-    asked = options.columns_asked_for
+def check(options: CompareOptions) -> None:
+    """Refuse what cannot work whatever the models and the text are."""
+    check_options(options)
+    check_unit(options.unit)
+    if options.subword not in SUBWORDS:
+        raise unknown_name("subword", options.subword, SUBWORDS)
+    for name in options.measures:
+        if "," in name:
+            several = " ".join(f"--measure {n.strip()}" for n in name.split(",") if n.strip())
+            raise StratoscopeError(f"expected one measure, got '{name}'; repeat the option instead: {several}")
+        if name != ALL:
+            parse(name)
+    if options.layers is not None and not options.layers:
+        raise StratoscopeError("expected at least one layer, got none; leave --layers out to compare all")
+    if options.layers is not None and len(set(options.layers)) < len(options.layers):
+        raise StratoscopeError(f"expected each layer once, got {', '.join(map(str, options.layers))}")
+    check_replicates(options.bootstrap)
+    if options.memory is not None and options.memory < LEAST_MEMORY:
+        raise StratoscopeError(f"expected --memory of at least 100MB, got {options.memory / 1e6:g}MB")
+
+
+def _corpus(data: str | Path | Corpus, options: CompareOptions) -> Corpus:
+    asked = options.how_to_read
     if not isinstance(data, Corpus):
         return read_corpus(str(data), **asked)
     if name := next((name for name, value in asked.items() if value is not None), None):
@@ -205,6 +214,8 @@ def _same_models(specs: Sequence[ModelSpec], surveys: Sequence[Survey]) -> list[
     ]
 
 
-def _left_out(corpus: Corpus, rows: Rows) -> list[str]:
-    notes = [f"left out: {count} {reason}" for reason, count in rows.dropped.items()]
+def notes_of(specs: Sequence[ModelSpec], surveys: Sequence[Survey], corpus: Corpus, rows: Rows) -> list[str]:
+    """What a reader must know of the models and the rows: models that are the same, texts left out or truncated."""
+    notes = _same_models(specs, surveys) + [f"left out: {count} {reason}" for reason, count in rows.dropped.items()]
+    notes += [f"{n} texts are read up to {rows.truncate} tokens by {name}" for name, n in rows.truncated.items()]
     return notes + ([f"left out: {corpus.skipped} blank rows of {corpus.name}"] if corpus.skipped else [])

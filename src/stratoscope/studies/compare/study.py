@@ -3,40 +3,29 @@
 from __future__ import annotations
 
 import math
-import os
-import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from stratoscope.core.errors import ForeignResultError, StratoscopeError
+from stratoscope.claims import judge_comparison
 from stratoscope.core.matrix import Matrix
 from stratoscope.core.progress import Progress, Silent
-from stratoscope.core.provenance import code_key, versions
-from stratoscope.core.value import Interval
 from stratoscope.data.corpus import Corpus
 from stratoscope.engine.local import local_engine
 from stratoscope.measures.bootstrap import bootstrap, check_memory
-from stratoscope.measures.score import Scoring, Setting, score_layers
+from stratoscope.measures.score import Scoring, score_layers
 from stratoscope.measures.structure import findings
-from stratoscope.models.open.loading import ModelSpec
+from stratoscope.models.open.loading import ModelSpec, open_model
+from stratoscope.models.read.store import PART, Reading, store_layers, together
 from stratoscope.results.comparison import Comparison
-from stratoscope.runs.folder import RunFolder
+from stratoscope.runs.run import Draw, Run, part_prefix, run
 from stratoscope.statistics.rows import StoredRows
-from stratoscope.studies.compare.activations import Reading, chunk_starts, keep_activations, made_by_this_code
-from stratoscope.studies.compare.options import Options
+from stratoscope.studies.asked import data_asked, models_asked, protocol
+from stratoscope.studies.compare.options import CompareOptions
 from stratoscope.studies.compare.plan import Plan, make_plan
-from stratoscope.TODO.result import RESULT
-
-__all__ = ["Options", "compare"]
-
-Then = Callable[[Path, Comparison], Any]
-"""What to do with a finished result while its folder is still held, such as writing a report into it."""
 
 
 def compare(
@@ -44,53 +33,82 @@ def compare(
     *,
     data: str | Path | Corpus,
     out: str | Path | None = None,
-    options: Options | None = None,
+    options: CompareOptions | None = None,
     progress: Progress | None = None,
-    then: Then | None = None,
+    draw: Draw | None = None,
 ) -> Comparison:
     """Compare all layers of all models; with `out`, finished parts are kept there and reused."""
-    options, progress = options or Options(), progress or Silent()
+    options, progress = options or CompareOptions(), progress or Silent()
     plan = make_plan(models, data, options, progress)
-    with ExitStack() as stack:
-        out = out or stack.enter_context(tempfile.TemporaryDirectory(prefix="stratoscope-"))
-        folder = stack.enter_context(RunFolder.open(out, makes=RESULT))
-        comparison = _finished(folder, plan.request, overwrite=options.overwrite, progress=progress)
-        if comparison is None:
-            comparison = _run(plan, folder, progress)
-            comparison.save(folder.path)
-        folder.drop_parts(keep=lambda part: options.keep and made_by_this_code(part))
-        if then is not None:
-            then(folder.path, comparison)
-    return comparison
+    given = [spec for spec in plan.specs if not spec.random_init]
+    names = {"name": [spec.name for spec in given]} if any(isinstance(m, ModelSpec) and m.name for m in models) else {}
+    asked = {"models": [spec.source for spec in given], **names, **data_asked(data), **models_asked(given)}
+    return run(
+        plan.request,
+        out,
+        lambda running: score_plan(plan, read_plan(plan, running), running),
+        progress=progress,
+        overwrite=options.overwrite,
+        keep=lambda part: options.keep and part.startswith(part_prefix(PART)),
+        draw=draw,
+        protocol=protocol("compare", asked, options=options),
+        engine=lambda: local_engine(options.workers, work_of(plan)),
+        memory=options.memory,
+    )
 
 
-def _run(plan: Plan, folder: RunFolder, progress: Progress) -> Comparison:
-    options, rows = plan.options, plan.rows
+def work_of(plan: Plan) -> float:
+    """About how many operations (FLOP) the comparison takes: little work is done in this process."""
     width = max(seen.width for seen in plan.surveys)
-    work = len(rows) * float(len(plan.layers) * width) ** 2 * max(1, options.bootstrap)
-    with closing(local_engine(options.workers, work)) as engine:
-        memory = options.memory or _physical_memory() / 2
-        if options.bootstrap:
-            widths = sum(seen.width for _, seen in plan.layers)
-            check_memory(len(rows), widths, workers=engine.workers, memory=memory)
-            many = options.bootstrap
-            progress.note(f"{many} bootstrap replicates: about {many} times the scoring (linear CKA on few rows: less)")
-        stored = _stored(plan, folder, progress)
-        setting = Setting(engine, folder, plan.key, memory, options.seed, progress)
-        scoring = score_layers(stored, plan.wanted, setting)
-        values = {name: s.values for name, s in scoring.scored.items()}
-        intervals = {}
-        if options.bootstrap:
-            sentence = torch.from_numpy(rows.sentence)
-            intervals = bootstrap(stored, sentence, plan.wanted, values, replicates=options.bootstrap, setting=setting)
+    return len(plan.rows) * float(len(plan.layers) * width) ** 2 * max(1, plan.options.bootstrap)
+
+
+def read_plan(plan: Plan, running: Run) -> StoredRows:
+    """Every layer's rows, read with each model once."""
+    unit, options = plan.rows.unit, plan.options
+    reading = Reading(
+        plan.corpus,
+        {unit: plan.rows},
+        subword=options.subword,
+        layers=options.layers,
+        batch_tokens=options.batch_tokens,
+    )
+    opened = [(partial(open_model, spec, seen=seen, progress=running.progress), seen) for spec, seen in plan.models]
+    return together([store_layers(open, seen, reading, running).rows[unit] for open, seen in opened])
+
+
+def score_plan(plan: Plan, stored: StoredRows, running: Run) -> Comparison:
+    """Score stored rows, with intervals where they were asked for, and judge what they show."""
+    options, rows = plan.options, plan.rows
+    if options.bootstrap:
+        widths = sum(seen.width for _, seen in plan.layers)
+        check_memory(len(rows), widths, workers=running.engine.workers, memory=running.memory)
+        many = options.bootstrap
+        running.progress.note(
+            f"{many} bootstrap replicates: about {many} times the scoring (linear CKA on few rows: less)"
+        )
+    scoring = score_layers(stored, plan.wanted, run=running, key=plan.key, seed=options.seed)
+    values = {name: s.values for name, s in scoring.scored.items()}
+    resampled = {}
+    if options.bootstrap:
+        resampled = bootstrap(
+            stored,
+            torch.from_numpy(rows.sentence),
+            plan.wanted,
+            values,
+            replicates=options.bootstrap,
+            run=running,
+            key=plan.key,
+            seed=options.seed,
+        )
     axes = tuple(layer for layer, _ in plan.layers)
     matrices = []
     for name, value in values.items():
         matrix = Matrix(name, axes, axes, value.numpy())
-        found = intervals.get(name)
-        if found is not None and found.method is not None:
-            interval = Interval(found.level, found.method)
-            matrix = replace(matrix, low=found.low.numpy(), high=found.high.numpy(), interval=interval)
+        drawn = resampled.get(name)
+        if drawn is not None and drawn.interval is not None:
+            low, high, replicates = drawn.low, drawn.high, drawn.replicates
+            matrix = replace(matrix, low=low, high=high, interval=drawn.interval, replicates=replicates)
         matrices.append(matrix)
     comparison = Comparison(
         matrices=tuple(matrices),
@@ -98,7 +116,7 @@ def _run(plan: Plan, folder: RunFolder, progress: Progress) -> Comparison:
         data=plan.data,
         warnings=(
             *plan.notes,
-            *(i.note for i in intervals.values() if i.note),
+            *(drawn.note for drawn in resampled.values() if drawn.note),
             *_constant_notes(plan, scoring),
             *_lost_notes(plan, scoring),
             *_undefined_notes(plan, scoring),
@@ -106,59 +124,14 @@ def _run(plan: Plan, folder: RunFolder, progress: Progress) -> Comparison:
         provenance=plan.provenance,
         arrays={k: v.numpy() for s in scoring.scored.values() for k, v in s.arrays.items()},
     )
-    return replace(comparison, findings=findings(comparison, standardise=options.standardise))
-
-
-def _stored(plan: Plan, folder: RunFolder, progress: Progress) -> StoredRows:
-    """Every layer's rows, read with each model once."""
-    options, rows = plan.options, plan.rows
-    reading = Reading(plan.corpus, rows, options.unit, options.subword, options.layers, options.batch_tokens)
-    files = [layer for spec, seen in plan.models for layer in keep_activations(spec, seen, reading, folder, progress)]
-    sizes = tuple(b - a for a, b in pairwise(chunk_starts(rows.sentence)))
-    precision = tuple(torch.finfo(getattr(torch, seen.dtype)).eps for _, seen in plan.layers)
-    return StoredRows(sizes, tuple(tuple(f) for f in files), precision)
-
-
-def _finished(folder: RunFolder, request: str, *, overwrite: bool, progress: Progress) -> Comparison | None:
-    """The folder's result if it answers this very request; another one is not overwritten unasked.
-
-    One that other code made is still an answer: it is reused, and the user told, unless asked to overwrite it.
-    """
-    if not (folder.path / RESULT).is_file():
-        return None
-    try:
-        found = Comparison.load(folder.path)
-    except ForeignResultError as e:
-        if overwrite:
-            return None
-        raise StratoscopeError(f"{e}, in another folder or with --overwrite") from e
-    except StratoscopeError:
-        return None  # damaged: made again
-    if found.provenance.get("request") != request:
-        if overwrite:
-            return None
-        raise StratoscopeError(
-            f"{folder.path} holds another comparison",
-            "choose another --out",
-            "give --overwrite",
-            "give --overwrite and --keep, after which further measures do not read the text again",
-        )
-    if found.provenance.get("code") == code_key():
-        progress.note(f"{folder.path} already holds this result; nothing to do")
-        return found
-    if overwrite:
-        return None
-    before, now = found.provenance.get("versions", {}), versions()
-    other = ", ".join(f"{name} {v}" for name, v in before.items() if now.get(name, v) != v)
-    made = other or "other source files of stratoscope"
-    progress.note(f"{folder.path} already holds this result, made with {made}; give --overwrite to make it again")
-    return found
+    comparison = replace(comparison, findings=findings(comparison, standardise=options.standardise))
+    return replace(comparison, statements=judge_comparison(comparison))
 
 
 def _constant_notes(plan: Plan, scoring: Scoring) -> list[str]:
-    absent = [str(a) for (a, seen), c in zip(plan.layers, scoring.constant, strict=True) if c == seen.width]
+    missing = [str(a) for (a, seen), c in zip(plan.layers, scoring.constant, strict=True) if c == seen.width]
     partly = sum(c for (_, seen), c in zip(plan.layers, scoring.constant, strict=True) if c < seen.width)
-    notes = [f"{', '.join(absent)} do not vary over these rows and are shown as absent"] if absent else []
+    notes = [f"{', '.join(missing)} do not vary over these rows and are shown as missing"] if missing else []
     return notes + (
         [f"{partly} neurons do not vary over these rows and score 0 in neuronsim and mixedsim"] if partly else []
     )
@@ -183,12 +156,10 @@ def _undefined_notes(plan: Plan, scoring: Scoring) -> list[str]:
     for request in plan.wanted:
         own = scoring.scored[request.name].values.diagonal().tolist()
         counted = zip(plan.layers, own, scoring.constant, strict=True)
-        absent = [str(a) for (a, seen), value, c in counted if math.isnan(value) and c < seen.width]
-        if absent:
-            notes.append(f"{request.name} is absent for {', '.join(absent)}: {request.measure.undefined}")
+        missing = [str(a) for (a, seen), value, c in counted if math.isnan(value) and c < seen.width]
+        if missing:
+            notes.append(f"{request.name} is missing for {', '.join(missing)}: {request.measure.undefined}")
     return notes
 
 
-def _physical_memory() -> float:
-    """Bytes of memory this machine has; its size rather than what is free, so that a run repeats itself."""
-    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+__all__ = ["CompareOptions", "compare", "read_plan", "score_plan"]

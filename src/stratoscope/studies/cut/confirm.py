@@ -18,18 +18,9 @@ import numpy as np
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.metrics import REPLICATES, Floats, Metric, difference_interval
 from stratoscope.models.text.encoder import IntArray
+from stratoscope.results.cut import Candidate
 
 ROUNDING = 1e-12
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A cut that could be made."""
-
-    kept: tuple[int, ...]
-    """Blocks that stay, from 1."""
-    value: float
-    """The metric on the rows used for the choice."""
 
 
 @dataclass(frozen=True)

@@ -2,67 +2,34 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.files import digest, disk_errors
+from stratoscope.core.options import answering, changed
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.metrics import metric_named
 from stratoscope.data.tasks.data import TaskData
 from stratoscope.models.open.loading import ModelSpec
 from stratoscope.models.surgery.blocks import exported
-from stratoscope.runs import kinds
-from stratoscope.runs.folder import RunFolder
+from stratoscope.results.cut import Candidate, Cut
+from stratoscope.runs.run import Draw, Request, run
+from stratoscope.studies.asked import models_asked, protocol, task_asked
+from stratoscope.studies.checkpoint import is_whole
 from stratoscope.studies.cut.card import spelled
-from stratoscope.studies.cut.confirm import Candidate, Loss, Tested, check_rows, confirm, loss_of, rows_needed, sequence
-from stratoscope.studies.cut.files import CUT, FORMAT, KIND, write_cut
-from stratoscope.studies.cut.work import TOP, CutOptions, Judged, Work, check, judge, prepare, wearing
+from stratoscope.studies.cut.confirm import Loss, Tested, check_rows, confirm, loss_of, rows_needed, sequence
+from stratoscope.studies.cut.files import write_cut
+from stratoscope.studies.cut.options import TOP, CutOptions
+from stratoscope.studies.cut.work import Judged, Work, check, judge, wearing
+from stratoscope.studies.depth.study import inputs_of, two_sides
 
 __all__ = ["Cut", "CutOptions", "NothingToCutError", "cut", "parse_budget"]
-
-MADE = "checkpoint"
 
 
 class NothingToCutError(StratoscopeError):
     """No cut was confirmed to stay within the budget."""
-
-
-@dataclass(frozen=True)
-class Cut:
-    """A cut model, as its folder holds it."""
-
-    folder: Path
-    """A standard checkpoint with a model card."""
-    record: Mapping[str, Any]
-    """Content of `cut.json`."""
-
-    @property
-    def kept(self) -> tuple[int, ...]:
-        """Blocks of the model that stayed, from 1."""
-        return tuple(self.record["kept"])
-
-    @classmethod
-    def load(cls, folder: str | Path) -> Cut:
-        """Read the record of a cut model; needs no model."""
-        path = Path(folder) / CUT
-        if not path.is_file():
-            raise kinds.CUT.missing(folder)
-        try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-            if (record["kind"], record["format"]) != (KIND, FORMAT):
-                raise ValueError(f"expected '{KIND}' of format {FORMAT}")
-            if record.pop("sha256") != digest(record, length=64):
-                raise ValueError("its checksum does not match")
-        except (KeyError, TypeError, ValueError, AttributeError) as e:
-            raise StratoscopeError(f"{path} is damaged ({e}); cut the model again into another folder") from e
-        return cls(Path(folder), record)
 
 
 def parse_budget(text: str | float) -> float:
@@ -88,43 +55,51 @@ def cut(
     out: str | Path,
     options: CutOptions | None = None,
     progress: Progress | None = None,
+    draw: Draw | None = None,
 ) -> Cut:
     """Write to `out` the model with the fewest blocks whose metric is within `budget` of the whole model's.
 
     The cut is chosen on one half of the validation rows and confirmed on the other with the stated confidence; see
-    `studies.confirm`. When none is, an error says by how much the best was off. `out` appears whole and verified, or
-    not at all: until then all files are in a hidden folder beside it, which a killed run leaves and the next one uses.
+    `studies.cut.confirm`. When none is, an error says by how much the best was off. The checkpoint is verified among
+    the run's parts before it is moved into place, and `cut.json`, written last, says that it is whole; what was
+    computed is kept when nothing can be cut, so that another budget costs little.
     """
     options, progress = options or CutOptions(), progress or Silent()
-    spec = tuned if isinstance(tuned, ModelSpec) else ModelSpec(str(tuned))
-    allowed, target = parse_budget(budget), Path(out).expanduser().absolute()
+    allowed = parse_budget(budget)
     check(options)
     check_rows(len(task.validation), metric_named(task.metric), budget=allowed, confidence=options.confidence)
-    _check_free(target)
-    with RunFolder.open(target.with_name(f".{target.name}.cut")) as folder:
-        try:
-            work = prepare(spec, task, options, budget=allowed, folder=folder, progress=progress)
-            judged = judge(work)
-            tested = _choose(work, judged)
-            kept = [t for t in tested if t.confirmed][-1].candidate.kept
-            progress.note(f"{len(kept)} of {work.blocks} blocks do: {spelled(_gone(work, kept))} can go")
-            with wearing(work.module, judged.heads[kept].parameters if kept in judged.heads else {}):
-                small = exported(work.module, kept)
-            record = write_cut(folder.path / MADE, work, judged, tested, small)
-            with disk_errors(target):
-                os.replace(folder.path / MADE, target)
-        finally:
-            shutil.rmtree(folder.path, ignore_errors=True)
-    for warning in record["warnings"]:
+    [side] = two_sides(tuned, None, task, options.length, progress)
+    if side.seen.layers - 1 <= options.keep:
+        raise StratoscopeError(
+            f"'{side.spec.label}' has {side.seen.layers - 1} blocks and {options.keep} must stay, so there is nothing"
+            " to cut; give a deeper model or a lower --keep"
+        )
+    asked = {"tuned": side.spec.source, "budget": allowed}
+    made = run(
+        Request("cut", inputs_of([side], task), {"budget": allowed, **answering(options)}, said=changed(options)),
+        out,
+        lambda running: _compute(Work(side, task, options, allowed, running)),
+        progress=progress,
+        overwrite=options.overwrite,
+        draw=draw,
+        protocol=protocol("cut", asked, task_asked(task), models_asked([side.spec]), options=options),
+        whole=lambda folder, made: is_whole(folder, made.reload["weights"]),
+        alone=True,
+    )
+    for warning in made.warnings:
         progress.note(warning)
-    return Cut(target, record)
+    return replace(made, folder=Path(out))
 
 
-def _check_free(target: Path) -> None:
-    if target.exists() and not target.is_dir():
-        raise StratoscopeError(f"--out {target} is a file; give a folder")
-    if target.is_dir() and any(target.iterdir()):
-        raise StratoscopeError(f"{target} is not empty; choose another --out")
+def _compute(work: Work) -> Cut:
+    judged = judge(work)
+    tested = _choose(work, judged)
+    kept = [t for t in tested if t.confirmed][-1].candidate.kept
+    work.run.progress.note(f"{len(kept)} of {work.blocks} blocks do: {spelled(_gone(work, kept))} can go")
+    module = work.model.module
+    with wearing(module, judged.heads[kept].parameters if kept in judged.heads else {}):
+        small = exported(module, kept)
+    return write_cut(work, judged, tested, small)
 
 
 def _choose(work: Work, judged: Judged) -> list[Tested]:
@@ -154,19 +129,19 @@ def _choose(work: Work, judged: Judged) -> list[Tested]:
 
 def _exportable(work: Work, candidates: Sequence[Candidate], whole: float) -> list[Candidate]:
     """Of the cuts within the budget those that a configuration of the architecture describes."""
-    found, refusal = [], None
+    exportable, refusal = [], None
     for candidate in candidates:
         if sequence([candidate], whole=whole, budget=work.budget):
             try:
-                exported(work.module, candidate.kept)
+                exported(work.model.module, candidate.kept)
             except StratoscopeError as e:
                 refusal = e
             else:
-                found.append(candidate)
-    if not found:
+                exportable.append(candidate)
+    if not exportable:
         assert refusal is not None
         raise refusal
-    return found
+    return exportable
 
 
 def _none_within(work: Work, judged: Judged) -> NothingToCutError:
@@ -181,7 +156,7 @@ def _none_within(work: Work, judged: Judged) -> NothingToCutError:
     )
     whole = work.score(judged.whole[work.choose], work.choose)
     return NothingToCutError(
-        f"nothing can be cut from '{work.spec.label}' within a budget of {work.budget:g}: the best cut without"
+        f"nothing can be cut from '{work.side.spec.label}' within a budget of {work.budget:g}: the best cut without"
         f" {spelled(_gone(work, best.kept))} takes {work.metric.name} from {whole:.4f} to {best.value:.4f} on the"
         f" {len(work.choose)} rows for the choice, and changes it by {_shown(loss)} on the {len(work.sure)} others",
         *_ways(work),
@@ -193,7 +168,7 @@ def _not_confirmed(work: Work, failed: Tested) -> NothingToCutError:
     needed = rows_needed(loss, rows, budget=work.budget)
     more = [] if needed is None else [f"give about {2 * needed} validation rows instead of {len(work.task.validation)}"]
     return NothingToCutError(
-        f"nothing can be cut from '{work.spec.label}' within a budget of {work.budget:g}: without"
+        f"nothing can be cut from '{work.side.spec.label}' within a budget of {work.budget:g}: without"
         f" {spelled(_gone(work, failed.candidate.kept))}, the safest cut by the rows for the choice, the change of"
         f" {work.metric.name} on {rows} other rows is {_shown(loss)}, and {work.options.confidence:.0%} confidence"
         f" needs a lower end of {-work.budget:g}",

@@ -5,61 +5,37 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property, partial
 
+import torch
 from torch import Tensor, nn
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
-from stratoscope.core.progress import Progress
-from stratoscope.core.provenance import code_key
+from stratoscope.core.options import check_options
 from stratoscope.data.metrics import Metric, metric_named
 from stratoscope.data.tasks.data import SPLITS, TaskData
 from stratoscope.models.heads.fit import FittedHead, fit_head
 from stratoscope.models.heads.fitting import Goal, scale_of
-from stratoscope.models.open.loading import ModelSpec, Survey, choose_device, survey
-from stratoscope.models.open.tuned import check_head, load_tuned
-from stratoscope.models.read.vectors import StoredVectors, head_scores, keep_vectors, reads_mean
+from stratoscope.models.open.loading import OpenedModel, load_config, open_model, resolve
+from stratoscope.models.read.head import head_scores, predict, reads_mean
+from stratoscope.models.read.store import Stored, store_layers
 from stratoscope.models.surgery.blocks import keeping
-from stratoscope.models.surgery.spans import each_span
+from stratoscope.models.surgery.spans import score_spans
 from stratoscope.models.text.encoder import IntArray
-from stratoscope.models.text.examples import Floats, Inputs, predict, text_length, tokenise
-from stratoscope.runs.folder import RunFolder
-from stratoscope.studies.cut.confirm import Candidate, halves
-from stratoscope.studies.depth.study import trained_length
-
-TOP, ANY = BLOCKS = ("top", "any")
-"""Cut off the top blocks; or leave out any run of blocks, wherever it lies."""
-
-
-@dataclass(frozen=True)
-class CutOptions:
-    """How to cut; every field is also a CLI option. Device and dtype are those of the model."""
-
-    seed: int = 0
-    """Of the two halves of the validation rows, and of the intervals."""
-    length: int | None = None
-    """Tokens kept of a text; what the model was fine-tuned with, where its folder says so."""
-    batch_tokens: int | None = None
-    head: bool = False
-    """Tune the head further, on the training rows, for the layer it will read."""
-    confidence: float = 0.95
-    """With which the loss is within the budget."""
-    blocks: str = TOP
-    """One of `BLOCKS`."""
-    keep: int = 1
-    """Blocks that stay at least."""
+from stratoscope.models.text.examples import Floats, Inputs, tokenise
+from stratoscope.results.cut import Candidate
+from stratoscope.runs.run import Run
+from stratoscope.studies.cut.confirm import halves
+from stratoscope.studies.cut.options import ANY, BLOCKS, TOP, CutOptions
+from stratoscope.studies.depth.judge import Side
+from stratoscope.studies.depth.study import head_reading
 
 
 def check(options: CutOptions) -> None:
     """Refuse what cannot work before anything is read."""
-    if not 0 <= options.seed < 2**63:
-        raise StratoscopeError(f"expected a --seed of at least 0 and below 2^63, got {options.seed}")
+    check_options(options)
     if not 0.5 < options.confidence < 1:
         raise StratoscopeError(f"expected a --confidence above 0.5 and below 1, got {options.confidence:g}")
-    if options.batch_tokens is not None and options.batch_tokens < 1:
-        raise StratoscopeError(f"expected --batch-tokens of at least 1, got {options.batch_tokens}")
-    if options.keep < 1:
-        raise StratoscopeError(f"expected --keep of at least 1 block, got {options.keep}")
     if options.blocks not in BLOCKS:
         raise unknown_name("choice of blocks", options.blocks, BLOCKS)
     if options.head and options.blocks != TOP:
@@ -70,22 +46,35 @@ def check(options: CutOptions) -> None:
 class Work:
     """The whole model and the rows it is held against."""
 
-    spec: ModelSpec
-    seen: Survey
-    module: Any
-    """With its own head, in float32, on the device."""
+    side: Side
     task: TaskData
     options: CutOptions
     budget: float
-    inputs: Mapping[str, Inputs]
-    """By split; the training rows only when a head is tuned."""
-    length: int
-    choose: IntArray
-    """Validation rows on which the cut is chosen."""
-    sure: IntArray
-    """Validation rows on which it is confirmed."""
-    folder: RunFolder
-    progress: Progress
+    run: Run
+
+    @cached_property
+    def model(self) -> OpenedModel:
+        """With its own head, in float32, on the device; loaded when first asked for."""
+        return open_model(self.side.spec, self.task, seen=self.side.seen, progress=self.run.progress)
+
+    @cached_property
+    def inputs(self) -> Mapping[str, Inputs]:
+        """By split; the training rows only when a head is tuned."""
+        splits = SPLITS if self.options.head else SPLITS[1:]
+        return {s: tokenise(self.task, s, self.side.seen.encoder, length=self.side.length) for s in splits}
+
+    @cached_property
+    def rows(self) -> tuple[IntArray, IntArray]:
+        """Validation rows on which the cut is chosen, and those on which it is confirmed."""
+        return halves(len(self.task.validation), self.options.seed)
+
+    @property
+    def choose(self) -> IntArray:
+        return self.rows[0]
+
+    @property
+    def sure(self) -> IntArray:
+        return self.rows[1]
 
     @property
     def metric(self) -> Metric:
@@ -93,7 +82,7 @@ class Work:
 
     @property
     def blocks(self) -> int:
-        return self.seen.layers - 1
+        return self.side.seen.layers - 1
 
     def score(self, scores: Floats, rows: IntArray) -> float:
         """The metric of scores (rows, k)."""
@@ -111,26 +100,6 @@ class Judged:
     """Scores (sure, k) of a cut on the rows that took no part in the choice."""
     heads: Mapping[tuple[int, ...], FittedHead]
     """Heads that were tuned, by the blocks kept below them."""
-
-
-def prepare(
-    spec: ModelSpec, task: TaskData, options: CutOptions, *, budget: float, folder: RunFolder, progress: Progress
-) -> Work:
-    """Load the model and tokenise the rows; what cannot be cut is refused here."""
-    device = choose_device(spec.device)
-    check_head(spec, task)
-    seen = survey(spec, progress=progress)
-    if seen.layers - 1 <= options.keep:
-        raise StratoscopeError(
-            f"'{spec.label}' has {seen.layers - 1} blocks and {options.keep} must stay, so there is nothing to cut;"
-            " give a deeper model or a lower --keep"
-        )
-    length = text_length(seen.encoder, options.length, otherwise=trained_length(spec))
-    splits = SPLITS if options.head else SPLITS[1:]
-    inputs = {split: tokenise(task, split, seen.encoder, length=length) for split in splits}
-    module = load_tuned(spec, task, seen=seen, progress=progress).module.to(device)
-    choose, sure = halves(len(task.validation), options.seed)
-    return Work(spec, seen, module, task, options, budget, inputs, length, choose, sure, folder, progress)
 
 
 def judge(work: Work) -> Judged:
@@ -160,8 +129,8 @@ def _depths(work: Work) -> Judged:
     scores = {}
     for depth in depths:
         kept = tuple(range(1, depth + 1))
-        with wearing(work.module, heads[kept].parameters if kept in heads else {}):
-            scores[kept] = head_scores(work.module, vectors.layer(depth), choices=inputs.choices)
+        with wearing(work.model.module, heads[kept].parameters if kept in heads else {}):
+            scores[kept] = head_scores(work.model, vectors.head_input(depth), choices=inputs.choices)
     candidates = tuple(Candidate(kept, work.score(s[work.choose], work.choose)) for kept, s in scores.items())
     return Judged(candidates, vectors.scores, lambda c: scores[c.kept][work.sure], heads)
 
@@ -169,45 +138,56 @@ def _depths(work: Work) -> Judged:
 def _tuned(work: Work, depths: range) -> dict[tuple[int, ...], FittedHead]:
     train = _vectors(work, "train")
     goal = Goal(work.inputs["train"].targets, work.inputs["train"].choices, work.task.regression)
-    start = scale_of(train.layer(work.blocks))
+    start = scale_of(train.head_input(work.blocks))
     heads = {}
-    with work.progress.step(f"tuning heads on {work.spec.label}", len(depths)) as advance:
+    with work.run.progress.step(f"tuning heads on {work.side.spec.label}", len(depths)) as advance:
         for depth in depths:
-            fitted = fit_head(work.module, train.layer(depth), goal, start=start, seed=work.options.seed)
-            heads[tuple(range(1, depth + 1))] = fitted
+            x = train.head_input(depth)
+            heads[tuple(range(1, depth + 1))] = fit_head(
+                work.model.module, x, goal, start=start, seed=work.options.seed
+            )
             advance(1)
     return heads
 
 
-def _vectors(work: Work, split: str) -> StoredVectors:
-    return keep_vectors(
-        lambda: work.module,
-        work.inputs[split],
-        work.folder,
-        layers=work.seen.layers,
-        width=work.seen.width,
-        made_from=[work.seen.fingerprint, work.task.fingerprint, split, work.length, code_key()],
-        label=f"reading {work.task.name} {split} with {work.spec.label}",
-        mean=reads_mean(work.module),
-        batch_tokens=work.options.batch_tokens,
-        progress=work.progress,
-    )
+def _vectors(work: Work, split: str) -> Stored:
+    spec, tokens = work.side.spec, work.options.batch_tokens
+    mean = reads_mean(load_config(spec, resolve(spec)))
+    reading = head_reading(work.side, work.task, split, mean=mean, scored=True, tokens=tokens)
+    return store_layers(lambda: work.model, work.side.seen, reading, work.run)
 
 
 def _spans(work: Work) -> Judged:
     """Every run of blocks left out; cuts to be confirmed are run again, on the rows they have not seen."""
-    inputs, size = work.inputs["validation"], work.options.batch_tokens
-    with work.progress.step(f"scoring {work.spec.label}", len(inputs)) as advance:
-        whole = predict(work.module, inputs, batch_tokens=size, advance=advance)
+    inputs, tokens, label = work.inputs["validation"], work.options.batch_tokens, work.side.spec.label
+    key = [work.side.seen.fingerprint, work.task.fingerprint, work.side.length]
+
+    def whole_scores() -> dict[str, Tensor]:
+        with work.run.progress.step(f"scoring {label}", len(inputs)) as advance:
+            scores = predict(work.model, inputs, batch_tokens=tokens, advance=advance)
+        return {"scores": torch.from_numpy(scores)}
+
+    def span_scores() -> dict[str, Tensor]:
+        with work.run.progress.step(f"skipping blocks of {label}", len(work.choose)) as advance:
+            found = score_spans(work.model, inputs, rows=work.choose, batch_tokens=tokens, advance=advance)
+        return {f"{a}-{b}": torch.from_numpy(s) for (a, b), s in found.skipped.items()}
+
+    whole = work.run.part("whole", key, whole_scores)["scores"].numpy()
     candidates = []
-    with work.progress.step(f"skipping blocks of {work.spec.label}", len(work.choose)) as advance:
-        for first, last, scores in each_span(work.module, inputs, rows=work.choose, batch_tokens=size, advance=advance):
-            kept = tuple(k for k in range(1, work.blocks + 1) if not first <= k <= last)
-            if len(kept) >= work.options.keep:
-                candidates.append(Candidate(kept, work.score(scores, work.choose)))
+    spans = work.run.part("spans", [*key, work.choose.tolist()], span_scores)
+    for first, last in sorted(map(_span, spans), key=lambda span: (span[1], span[0])):
+        scores = spans[f"{first}-{last}"]
+        kept = tuple(k for k in range(1, work.blocks + 1) if not first <= k <= last)
+        if len(kept) >= work.options.keep:
+            candidates.append(Candidate(kept, work.score(scores.numpy(), work.choose)))
+    return Judged(tuple(candidates), whole, partial(_rerun, work), {})
 
-    def confirming(candidate: Candidate) -> Floats:
-        with keeping(work.module, candidate.kept):
-            return predict(work.module, inputs, rows=work.sure, batch_tokens=size)
 
-    return Judged(tuple(candidates), whole, confirming, {})
+def _span(name: str) -> tuple[int, int]:
+    first, _, last = name.partition("-")
+    return int(first), int(last)
+
+
+def _rerun(work: Work, candidate: Candidate) -> Floats:
+    with keeping(work.model.module, candidate.kept):
+        return predict(work.model, work.inputs["validation"], rows=work.sure, batch_tokens=work.options.batch_tokens)

@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Callable, Sequence
-from importlib.metadata import version
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stratoscope.core.curve import Curve
-from stratoscope.core.errors import ForeignResultError, StratoscopeError
-from stratoscope.core.files import digest
+from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.options import answering, changed, check_options
 from stratoscope.core.progress import Progress, Silent
-from stratoscope.data.baselines import bag_of_words, majority
 from stratoscope.data.tasks.data import SPLITS, TaskData
-from stratoscope.models.heads.fitting import scale_of
-from stratoscope.models.open.loading import ModelSpec, Survey, choose_device, survey
-from stratoscope.models.open.tuned import check_head
-from stratoscope.models.read.vectors import head_scores
+from stratoscope.models.open.loading import ModelSpec, Survey, check_head, survey
+from stratoscope.models.read.store import HeadInput, Reading, Stored, store_layers
 from stratoscope.models.text.examples import text_length
-from stratoscope.results.depth import TUNED, TUNEDORIG, UNTUNED, Depth
-from stratoscope.runs.folder import RunFolder
-from stratoscope.studies.depth.parts import DepthOptions, Encoder, Work, encoder_for, skipped, tuned_heads, vectors_of
-from stratoscope.studies.finetune.study import RECORD, Finetuned
-from stratoscope.TODO.depth import DEPTH
+from stratoscope.results.depth import Depth
+from stratoscope.results.finetuned import Finetuned
+from stratoscope.runs.run import Draw, Request, Run, run
+from stratoscope.studies.asked import models_asked, protocol, task_asked
+from stratoscope.studies.depth.judge import Side, Work, judge
+from stratoscope.studies.depth.options import DepthOptions
 
 __all__ = ["DepthOptions", "depth"]
-
-Then = Callable[[Path, Depth], Any]
-"""What to do with a finished result while its folder is still held."""
-
-LIBRARIES = ("stratoscope", "torch", "transformers", "numpy", "scikit-learn")
 
 
 def depth(
@@ -41,97 +31,81 @@ def depth(
     out: str | Path,
     options: DepthOptions | None = None,
     progress: Progress | None = None,
-    then: Then | None = None,
+    draw: Draw | None = None,
 ) -> Depth:
-    """Judge a fine-tuned model with its head on every layer and with spans of blocks skipped, into `out`/depth.json.
+    """Judge a fine-tuned model with its head on every layer and with spans of blocks skipped, into `out`.
 
-    With `base`, heads are tuned on its layers too. Finished parts are kept in `out`, so that a killed run goes on.
+    With `base`, heads are tuned on its layers too. Finished parts are kept in `out`, so that a killed run resumes.
     """
     options, progress = options or DepthOptions(), progress or Silent()
-    _check(options)
-    specs = [
-        m if isinstance(m, ModelSpec) else ModelSpec(str(m)) for m in ((tuned,) if base is None else (tuned, base))
-    ]
-    for spec in specs:
-        choose_device(spec.device)
+    check_options(options)
+    sides = two_sides(tuned, base, task, options.length, progress)
+    asked = {"tuned": sides[0].spec.source, "base": sides[1].spec.source if len(sides) > 1 else None}
+    return run(
+        Request("depth", inputs_of(sides, task), answering(options), said=changed(options)),
+        out,
+        lambda running: _compute(sides, task, options, running),
+        progress=progress,
+        overwrite=options.overwrite,
+        draw=draw,
+        protocol=protocol("depth", asked, task_asked(task), models_asked([s.spec for s in sides]), options=options),
+    )
+
+
+def two_sides(
+    tuned: str | Path | ModelSpec,
+    base: str | Path | ModelSpec | None,
+    task: TaskData,
+    length: int | None,
+    progress: Progress,
+) -> list[Side]:
+    """The tuned model, and its base where it is given; what cannot be judged is refused here, before any work."""
+    given = (tuned,) if base is None else (tuned, base)
+    specs = [m if isinstance(m, ModelSpec) else ModelSpec(str(m)) for m in given]
     check_head(specs[0], task)
     surveys = [survey(spec, progress=progress) for spec in specs]
     _check_base(specs, surveys)
-    length = text_length(surveys[0].encoder, options.length, otherwise=trained_length(specs[0]))
-    encoders = [
-        encoder_for(spec, seen, task, length, judged=k == 0)
-        for k, (spec, seen) in enumerate(zip(specs, surveys, strict=True))
-    ]
-    request = _request(encoders, task, options)
-    with RunFolder.open(out, makes=DEPTH) as folder:
-        finished = _finished(folder, request, overwrite=options.overwrite)
-        if finished is not None:
-            progress.note(f"{folder.path} already holds this result; nothing to do")
-        else:
-            work = Work(encoders[0], encoders[1] if base is not None else None, task, options, folder, progress)
-            finished = _run(work, request)
-            finished.save(folder.path)
-        folder.drop_parts()
-        if then is not None:
-            then(folder.path, finished)
-    return finished
+    longest = text_length(surveys[0].encoder, length, otherwise=trained_length(specs[0]))
+    lengths = [longest, *(min(longest, seen.encoder.window or longest) for seen in surveys[1:])]
+    return [Side(spec, seen, n) for spec, seen, n in zip(specs, surveys, lengths, strict=True)]
 
 
-def _run(work: Work, request: str) -> Depth:
-    task, tuned, progress = work.task, work.tuned, work.progress
-    floor = {"majority": majority(task), "bag_of_words": bag_of_words(task)}
-    stored = {split: vectors_of(work, tuned, split) for split in SPLITS}
-    choices = tuned.inputs["validation"].choices
-    validation = stored["validation"]
-    untuned = [head_scores(tuned.module(), validation.layer(k), choices=choices) for k in range(tuned.seen.layers)]
-    start = scale_of(stored["train"].layer(tuned.seen.layers - 1))
-    curves, notes = [Curve(UNTUNED, tuple(map(work.point, untuned)))], _texts_cut(work)
-    for name, encoder in ((TUNED, tuned), (TUNEDORIG, work.base)):
-        if encoder is None:
-            continue
-        vectors = stored if encoder is tuned else {split: vectors_of(work, encoder, split) for split in SPLITS}
-        scores, remarks = tuned_heads(work, encoder, vectors, start)
-        curves.append(Curve(name, tuple(map(work.point, scores))))
-        notes += remarks
-    whole = validation.scores
-    full = work.point(whole)
-    skip, agreement = skipped(work, whole) if work.options.skip else (None, None)
-    if full.value <= max(floor.values()):
-        best = max(floor, key=lambda name: floor[name])
-        words = "bag of words" if best == "bag_of_words" else "majority label"
-        notes.insert(
-            0,
-            f"the whole model ({task.metric} {full.value:.3f}) does not beat the {words} ({floor[best]:.3f}): its"
-            " layers say little about the task",
-        )
-    for note in notes:
-        progress.note(note)
-    return Depth(
-        model=tuned.info,
-        base=None if work.base is None else work.base.info,
-        task=_described(task),
-        full=full,
-        curves=tuple(curves),
-        skip=skip,
-        skip_agreement=agreement,
-        warnings=tuple(notes),
-        provenance=_provenance(work, request),
-        **floor,
+def inputs_of(sides: Sequence[Side], task: TaskData) -> dict[str, Any]:
+    """Identity of the models and of the task's rows."""
+    return {
+        "models": [[s.spec.label, s.seen.fingerprint, s.seen.dtype, s.length] for s in sides],
+        "task": [task.name, task.fingerprint, task.metric],
+    }
+
+
+def head_reading(side: Side, task: TaskData, split: str, *, mean: bool, scored: bool, tokens: int | None) -> Reading:
+    """What is read of a split: the vector the head reads at every layer, and the model's own scores if it is judged."""
+    return Reading(
+        task.corpus(split),
+        head=HeadInput(mean=mean, scored=scored),
+        choices=len(task.split(split)[0].texts),
+        truncate=side.length,
+        batch_tokens=tokens,
     )
 
 
 def trained_length(spec: ModelSpec) -> int | None:
     """Tokens of a text in fine-tuning, if the folder is one of ours."""
-    if not (Path(spec.source) / RECORD).is_file():
+    if not (Path(spec.source) / Finetuned.kind().file).is_file():
         return None
-    return int(Finetuned.load(spec.source).record["recipe"]["length"])
+    length: int | None = Finetuned.load(spec.source).recipe["length"]
+    return length
 
 
-def _check(options: DepthOptions) -> None:
-    if not 0 <= options.seed < 2**63:
-        raise StratoscopeError(f"expected a --seed of at least 0 and below 2^63, got {options.seed}")
-    if options.batch_tokens is not None and options.batch_tokens < 1:
-        raise StratoscopeError(f"expected --batch-tokens of at least 1, got {options.batch_tokens}")
+def _compute(sides: Sequence[Side], task: TaskData, options: DepthOptions, running: Run) -> Depth:
+    work = Work(sides[0], sides[1] if len(sides) > 1 else None, task, options, running)
+    stored: list[dict[str, Stored]] = []
+    for k, side in enumerate(sides):
+        how: dict[str, Any] = {"mean": work.reads_mean, "scored": k == 0, "tokens": options.batch_tokens}
+        opener = work.tuned_model if k == 0 else work.base_model
+        readings = {split: head_reading(side, task, split, **how) for split in SPLITS}
+        stored.append({split: store_layers(opener, side.seen, r, running) for split, r in readings.items()})
+    return judge(work, *stored)
 
 
 def _check_base(specs: Sequence[ModelSpec], surveys: Sequence[Survey]) -> None:
@@ -146,70 +120,3 @@ def _check_base(specs: Sequence[ModelSpec], surveys: Sequence[Survey]) -> None:
             "give the model it was tuned from",
             "leave --base out",
         )
-
-
-def _texts_cut(work: Work) -> list[str]:
-    inputs = work.tuned.inputs
-    cut = sum(inputs[split].cut for split in SPLITS)
-    return (
-        [f"{cut} texts of {work.task.name} are longer than {work.tuned.length} tokens and were cut to that"]
-        if cut
-        else []
-    )
-
-
-def _request(encoders: Sequence[Encoder], task: TaskData, options: DepthOptions) -> str:
-    """Digest of everything the numbers depend on."""
-    return digest(
-        {
-            "models": [[e.spec.label, e.seen.fingerprint, e.seen.dtype, e.length] for e in encoders],
-            "task": [task.name, task.fingerprint, task.metric],
-            "seed": options.seed,
-            "skip": options.skip,
-            "version": version("stratoscope"),
-        },
-        length=64,
-    )
-
-
-def _finished(folder: RunFolder, request: str, *, overwrite: bool) -> Depth | None:
-    """The folder's result if it answers this very request; another one is not overwritten unasked."""
-    if not (folder.path / DEPTH).is_file():
-        return None
-    try:
-        found = Depth.load(folder.path)
-    except ForeignResultError as e:
-        if overwrite:
-            return None
-        raise StratoscopeError(f"{e}, in another folder or with --overwrite") from e
-    except StratoscopeError:
-        return None  # damaged: made again
-    if found.provenance.get("request") == request:
-        return found
-    if not overwrite:
-        raise StratoscopeError(f"{folder.path} holds another result", "choose another --out", "give --overwrite")
-    return None
-
-
-def _described(task: TaskData) -> dict[str, Any]:
-    return {
-        "name": task.name,
-        "metric": task.metric,
-        "labels": None if task.labels is None else list(task.labels),
-        "format": task.format,
-        "fingerprint": task.fingerprint,
-        "n_train": len(task.train),
-        "n_validation": len(task.validation),
-        "note": task.note,
-    }
-
-
-def _provenance(work: Work, request: str) -> dict[str, Any]:
-    return {
-        "request": request,
-        "seed": work.options.seed,
-        "length": work.tuned.length,
-        "skip": work.options.skip,
-        "head": "keeps its own pooler; tuned heads read standardised features",
-        "versions": {name: version(name) for name in LIBRARIES} | {"python": platform.python_version()},
-    }

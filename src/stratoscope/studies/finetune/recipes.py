@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
+from stratoscope.studies.finetune.options import TrainingOptions
 
 
 @dataclass(frozen=True)
@@ -87,32 +88,7 @@ def recipe_named(name: str) -> Recipe:
     raise unknown_name("recipe", name, (r.name for r in RECIPES))
 
 
-@dataclass(frozen=True)
-class FinetuneOptions:
-    """How to fine-tune; every field but `checkpoint_steps` is also a CLI option. None takes the recipe's value."""
-
-    recipe: str = "wu2020"
-    lr: float | None = None
-    batch: int | None = None
-    epochs: float | None = None
-    """Given alone, it replaces the recipe's limit in steps; given with `max_steps`, whichever ends first counts."""
-    max_steps: int | None = None
-    """Given alone, it replaces the recipe's number of epochs."""
-    warmup: float | None = None
-    """Steps; below 1, a share of the run."""
-    length: int | None = None
-    """Tokens kept of a text."""
-    freeze: str | None = None
-    """`top:k` or `bottom:k` blocks stay as they are; `bottom` freezes the embeddings too."""
-    seeds: int = 1
-    """How many runs, of seeds `first_seed`, `first_seed` + 1, ..."""
-    first_seed: int = 0
-    checkpoint_steps: int | None = None
-    """Steps between checkpoints; None = about every minute."""
-    overwrite: bool = False
-
-
-def resolve(options: FinetuneOptions, task: str) -> Recipe:
+def resolve(options: TrainingOptions, task: str) -> Recipe:
     """The recipe with the user's own values in place; what cannot work is refused before anything is read."""
     recipe = recipe_named(options.recipe)
     recipe = replace(recipe, epochs=recipe.task_epochs.get(task, recipe.epochs))

@@ -2,90 +2,40 @@
 
 from __future__ import annotations
 
-import json
-import platform
-import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.files import canonical_json, digest, disk_errors, write_text
+from stratoscope.core.options import changed
 from stratoscope.core.progress import Progress, Silent
+from stratoscope.core.value import Value
 from stratoscope.data.baselines import bag_of_words, majority
 from stratoscope.data.metrics import interval, metric_named
 from stratoscope.data.tasks.data import TaskData
-from stratoscope.models.open.checkpoints import Checkpoint, fingerprint
-from stratoscope.models.open.guard import quiet
-from stratoscope.models.open.loading import ModelSpec, Survey, choose_device, survey
-from stratoscope.models.open.task import TaskModel, load_for_task
-from stratoscope.models.text.examples import Inputs, predict, text_length, tokenise
+from stratoscope.models.open.loading import ModelSpec, OpenedModel, Survey, choose_device, open_model, survey
+from stratoscope.models.read.head import predict
+from stratoscope.models.text.examples import Inputs, text_length, tokenise
 from stratoscope.models.train.freezing import Frozen, freeze_, parse_freeze
 from stratoscope.models.train.trainer import Schedule, Setup, Trained, planned_steps, train_, windows
-from stratoscope.runs.folder import LOCK, RunFolder
-from stratoscope.runs.kinds import TUNED
-from stratoscope.studies.finetune.recipes import RECIPES, FinetuneOptions, Recipe, resolve
+from stratoscope.results.finetuned import Finetuned
+from stratoscope.runs.run import Request, Run, run
+from stratoscope.studies.asked import models_asked, protocol, task_asked
+from stratoscope.studies.checkpoint import is_whole, put_in_place, write_checkpoint
+from stratoscope.studies.finetune.options import FinetuneOptions, TrainingOptions
+from stratoscope.studies.finetune.recipes import RECIPES, Recipe, resolve
 
 __all__ = ["RECIPES", "FinetuneOptions", "Finetuned", "Recipe", "finetune"]
 
-RECORD = TUNED.file
-CHECKPOINTS = "checkpoints"
-FORMAT = 1
-LIBRARIES = ("stratoscope", "torch", "transformers", "accelerate", "numpy", "scikit-learn")
+TRAINING = "training"
+"""Among the parts of a run: the Trainer's own checkpoints."""
 EARLY = (0.25, 0.5, 0.75)
 """Points of the run at which the model is scored on the way."""
 EARLY_ROWS = 128
 """Validation examples it is scored on then."""
-
-
-@dataclass(frozen=True)
-class Finetuned:
-    """One fine-tuned model, as its folder holds it."""
-
-    folder: Path
-    """A standard checkpoint: weights, tokenizer and configuration with the labels' names."""
-    record: Mapping[str, Any]
-    """Content of `finetune.json`."""
-
-    @property
-    def seed(self) -> int:
-        return int(self.record["seed"])
-
-    @property
-    def metric(self) -> str:
-        """Name of the metric."""
-        return str(self.record["metric"]["name"])
-
-    @property
-    def score(self) -> float:
-        """The metric on the validation examples."""
-        return float(self.record["metric"]["value"])
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """Bootstrap interval of the score over the validation examples."""
-        return float(self.record["metric"]["low"]), float(self.record["metric"]["high"])
-
-    @classmethod
-    def load(cls, folder: str | Path) -> Finetuned:
-        """Read the record of a fine-tuned model; needs no model."""
-        path = Path(folder) / RECORD
-        if not path.is_file():
-            raise StratoscopeError(f"no {RECORD} in {folder}; run 'stratoscope finetune ... --out' first")
-        try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-            seal = record.pop("sha256")
-            if record["format"] != FORMAT:
-                raise StratoscopeError(f"{path} has format {record['format']}, this version reads {FORMAT}")
-            if seal != digest(record, length=64):
-                raise ValueError("its checksum does not match")
-        except (KeyError, TypeError, ValueError, AttributeError) as e:
-            raise StratoscopeError(f"{path} is damaged ({e}); run the same command again to mend it") from e
-        return cls(Path(folder), record)
 
 
 @dataclass(frozen=True)
@@ -97,12 +47,23 @@ class _Work:
     task: TaskData
     recipe: Recipe
     """With the user's own values in place."""
-    options: FinetuneOptions
+    options: TrainingOptions
+    freeze: str | None
     schedule: Schedule
     train: Inputs
     validation: Inputs
     length: int
-    progress: Progress
+    pruned: Mapping[str, Any] | None
+
+    def request(self, seed: int) -> Request:
+        """Everything the weights and the score of one seed depend on."""
+        asked = {**asdict(self.schedule), "length": self.length, "freeze": self.freeze, "seed": seed}
+        inputs = {
+            "base": [self.seen.fingerprint, self.base.dtype],
+            "task": [self.task.fingerprint, self.task.metric],
+            "pruned": self.pruned,
+        }
+        return Request("finetuned", inputs, asked, said=changed(self.options))
 
 
 def finetune(
@@ -110,34 +71,58 @@ def finetune(
     task: TaskData,
     *,
     out: str | Path,
-    options: FinetuneOptions | None = None,
+    options: TrainingOptions | None = None,
     progress: Progress | None = None,
+    pruned: Mapping[str, Any] | None = None,
+    command: Mapping[str, Any] | None = None,
 ) -> list[Finetuned]:
-    """Fine-tune `base` once per seed into `out`/seed-<seed>; finished seeds are kept, a killed one goes on.
+    """Fine-tune `base` once per seed into `out`/seed-<seed>; finished seeds are kept, a killed one resumes.
 
     Device and dtype are those of `base`: weights are trained in float32, a narrower dtype is that of the products.
+    Each seed is a run of its own. `pruned` and `command` are for `prune`, which trains what it left of a model.
     """
     options, progress = options or FinetuneOptions(), progress or Silent()
+    if not str(out).strip():
+        raise StratoscopeError("expected a folder for --out, got an empty name")
     spec = base if isinstance(base, ModelSpec) else ModelSpec(str(base))
     recipe = resolve(options, task.name)
-    seeds = range(options.first_seed, options.first_seed + options.seeds)
     choose_device(spec.device)
-    folders = {seed: Path(out) / f"seed-{seed}" for seed in seeds}
-    if strange := next((f for f in folders.values() if f.exists() and not (Path(out) / LOCK).exists()), None):
-        raise StratoscopeError(f"{strange} is there already and no run made it; choose another --out")
-    with RunFolder.open(out):
-        work = _prepare(spec, task, recipe, options, progress)
-        return [_run(work, folder, seed) for seed, folder in folders.items()]
+    work = _prepare(spec, task, recipe, options, pruned, progress)
+    asked = command or {"command": "finetune", "base": spec.source}
+    made = []
+    for seed in range(options.first_seed, options.first_seed + options.seeds):
+        only = replace(options, seeds=1, first_seed=seed)
+        folder = Path(out) / f"seed-{seed}"
+        result = run(
+            work.request(seed),
+            folder,
+            lambda running, seed=seed: _compute(work, running, seed),  # type: ignore[misc]
+            progress=progress,
+            overwrite=options.overwrite,
+            protocol={**protocol("finetune", asked, task_asked(task), models_asked([spec]), options=only), **asked},
+            whole=lambda folder, result: is_whole(folder, result.weights),
+            alone=True,
+        )
+        made.append(replace(result, folder=folder))
+    return made
 
 
-def _prepare(spec: ModelSpec, task: TaskData, recipe: Recipe, options: FinetuneOptions, progress: Progress) -> _Work:
+def _prepare(
+    spec: ModelSpec,
+    task: TaskData,
+    recipe: Recipe,
+    options: TrainingOptions,
+    pruned: Mapping[str, Any] | None,
+    progress: Progress,
+) -> _Work:
     seen = survey(spec, progress=progress)
-    if options.freeze is not None:
-        parse_freeze(options.freeze, seen.layers - 1)
+    freeze: str | None = getattr(options, "freeze", None)
+    if freeze is not None:
+        parse_freeze(freeze, seen.layers - 1)
     length = text_length(seen.encoder, options.length, otherwise=recipe.length)
     train, validation = (tokenise(task, split, seen.encoder, length=length) for split in ("train", "validation"))
-    if cut := train.cut + validation.cut:
-        progress.note(f"{cut} texts of {task.name} are longer than {length} tokens and were cut to that")
+    if truncated := train.truncated + validation.truncated:
+        progress.note(f"{truncated} texts of {task.name} are longer than {length} tokens and were truncated")
     steps = planned_steps(len(train), recipe.batch, recipe.epochs, recipe.max_steps)
     warmup = round(recipe.warmup * steps) if recipe.warmup < 1 else int(recipe.warmup)
     if warmup >= steps:
@@ -145,53 +130,54 @@ def _prepare(spec: ModelSpec, task: TaskData, recipe: Recipe, options: FinetuneO
             f"expected fewer warm-up steps than the run's {steps}, got {warmup}; give a lower --warmup or more steps"
         )
     schedule = Schedule(recipe.lr, recipe.batch, steps, warmup, recipe.epsilon, grouped=recipe.grouped)
-    return _Work(spec, seen, task, recipe, options, schedule, train, validation, length, progress)
+    return _Work(spec, seen, task, recipe, options, freeze, schedule, train, validation, length, pruned)
 
 
-def _run(work: _Work, folder: Path, seed: int) -> Finetuned:
-    request = _request(work, seed)
-    finished = _finished(folder, request, overwrite=work.options.overwrite)
-    if finished is not None:
-        work.progress.note(f"{folder} already holds this model; nothing to do")
-        return finished
-    (folder / RECORD).unlink(missing_ok=True)
+def _compute(work: _Work, running: Run, seed: int) -> Finetuned:
+    assert running.folder is not None
+    name, progress = running.folder.path.name, running.progress
     floor = {"majority": majority(work.task), "bag_of_words": bag_of_words(work.task)}
-    model = load_for_task(work.base, work.task, seed=seed, seen=work.seen, progress=work.progress)
-    frozen = freeze_(model.module, work.options.freeze)
-    trained = train_(model.module, work.train, work.schedule, _setup(work, model, folder, request, seed))
-    with work.progress.step(f"scoring {folder.name}", len(work.validation)) as advance:
-        scores = predict(model.module, work.validation, advance=advance)
+    # Trained on the CPU first: the Trainer moves it.
+    model = open_model(replace(work.base, device="cpu"), work.task, seen=work.seen, seed=seed, progress=progress)
+    model.module.requires_grad_(True)
+    frozen = freeze_(model.module, work.freeze)
+    trained = train_(model.module, work.train, work.schedule, _setup(work, model, running, seed))
+    with progress.step(f"scoring {name}", len(work.validation)) as advance:
+        scores = predict(model, work.validation, advance=advance)
     metric = metric_named(work.task.metric)
-    value = metric.score(scores, work.validation.targets)
-    low, high = interval(metric, scores, work.validation.targets)
-    judged = {"name": metric.name, "value": value, "low": low, "high": high}
-    judged["parts"] = dict(metric.detail(scores, work.validation.targets))
-    if value <= (best := max(floor.values())):
-        work.progress.note(
-            f"{folder.name}: {metric.name} {value:.3f} does not beat the simple baselines ({best:.3f}); its layers"
-            " say little about the task"
+    targets = work.validation.targets
+    score = Value(metric.score(scores, targets), *interval(metric, scores, targets))
+    if score.value <= (best := max(floor.values())):
+        progress.note(
+            f"{name}: {metric.name} {score.value:.3f} does not beat the simple baselines ({best:.3f}); its layers say"
+            " little about the task"
         )
-    _save(model, folder)
-    record = _record(work, seed, request, model, frozen, trained) | {"metric": judged, "baselines": floor}
-    record["weights"] = fingerprint(Checkpoint(str(folder), local=True))
-    write_text(folder / RECORD, canonical_json(record | {"sha256": digest(record, length=64)}) + "\n")
-    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
-    return Finetuned(folder, record)
+    write_checkpoint(running.folder, model.module.to("cpu").requires_grad_(True), model.encoder.tokenizer)
+    return Finetuned(
+        seed=seed,
+        score=score,
+        metric=metric.name,
+        parts=dict(metric.detail(scores, targets)),
+        baselines=floor,
+        weights=put_in_place(running.folder),
+        **_described(work, model, frozen, trained),
+    )
 
 
-def _setup(work: _Work, model: TaskModel, folder: Path, request: str, seed: int) -> Setup:
+def _setup(work: _Work, model: OpenedModel, running: Run, seed: int) -> Setup:
+    assert running.folder is not None
     metric = metric_named(work.task.metric)
     rows = np.linspace(0, len(work.validation) - 1, _early_rows(work)).astype(np.int64)
 
     def early() -> float:
-        return metric.score(predict(model.module, work.validation, rows=rows), work.validation.targets[rows])
+        return metric.score(predict(model, work.validation, rows=rows), work.validation.targets[rows])
 
     steps = work.schedule.steps
     return Setup(
-        folder=folder / CHECKPOINTS,
-        request=request,
+        folder=running.folder.part(TRAINING),
+        request=work.request(seed).digest,
         label=f"fine-tuning {work.base.label}, seed {seed}",
-        progress=work.progress,
+        progress=running.progress,
         device=choose_device(work.base.device),
         precision=work.base.dtype,
         seed=seed,
@@ -206,55 +192,9 @@ def _early_rows(work: _Work) -> int:
     return min(EARLY_ROWS, len(work.validation), max(16, work.schedule.steps * work.schedule.batch // 10))
 
 
-def _save(model: TaskModel, folder: Path) -> None:
-    """Write the checkpoint; `finetune.json`, written after it, says that it is whole."""
-    with disk_errors(folder), quiet():
-        folder.mkdir(parents=True, exist_ok=True)
-        model.module.to("cpu").requires_grad_(True).save_pretrained(folder)
-        model.encoder.tokenizer.save_pretrained(folder)
-
-
-def _request(work: _Work, seed: int) -> str:
-    """Digest of everything the weights and the score depend on."""
-    return digest(
-        {
-            "base": [work.seen.fingerprint, work.base.dtype],
-            "task": [work.task.fingerprint, work.task.metric],
-            "schedule": asdict(work.schedule),
-            "length": work.length,
-            "freeze": work.options.freeze,
-            "seed": seed,
-            "version": version("stratoscope"),
-        },
-        length=64,
-    )
-
-
-def _finished(folder: Path, request: str, *, overwrite: bool) -> Finetuned | None:
-    """The folder's model if it answers this very request; another one is not overwritten unasked."""
-    if not (folder / RECORD).is_file():
-        return None
-    try:
-        found = Finetuned.load(folder)
-    except StratoscopeError:
-        return None  # damaged: made again
-    if found.record["request"] != request:
-        if overwrite:
-            shutil.rmtree(folder)
-            return None
-        raise StratoscopeError(
-            f"{folder} holds a model fine-tuned otherwise", "choose another --out", "give --overwrite"
-        )
-    whole = found.record["weights"] == fingerprint(Checkpoint(str(folder), local=True))
-    return found if whole else None
-
-
-def _record(work: _Work, seed: int, request: str, model: TaskModel, frozen: Frozen, trained: Trained) -> dict[str, Any]:
+def _described(work: _Work, model: OpenedModel, frozen: Frozen, trained: Trained) -> dict[str, Any]:
     task, recipe = work.task, work.recipe
     return {
-        "format": FORMAT,
-        "request": request,
-        "seed": seed,
         "base": {
             "name": work.base.label,
             "source": work.base.source,
@@ -269,18 +209,17 @@ def _record(work: _Work, seed: int, request: str, model: TaskModel, frozen: Froz
             "labels": None if task.labels is None else list(task.labels),
             "train": len(task.train),
             "validation": len(task.validation),
-            "cut": work.train.cut + work.validation.cut,
+            "truncated": work.train.truncated + work.validation.truncated,
             "note": task.note,
         },
         "recipe": {"name": recipe.name, "reference": recipe.reference, "length": work.length, "epochs": recipe.epochs}
         | asdict(work.schedule),
-        "freeze": work.options.freeze,
+        "freeze": work.freeze,
         "parameters": {"frozen": frozen.frozen, "trained": frozen.trained},
-        "head": model.head,
-        "device": work.base.device,
-        "dtype": work.base.dtype,
-        "loss": [list(w) for w in windows(trained.losses)],
+        "head": str(model.head),
+        "loss": tuple(tuple(float(x) for x in w) for w in windows(trained.losses)),
         "early": {"rows": _early_rows(work), "scores": [list(e) for e in trained.early]},
         "seconds": round(trained.seconds, 3),
-        "versions": {name: version(name) for name in LIBRARIES} | {"python": platform.python_version()},
+        "pruned": work.pruned,
+        "provenance": {"device": work.base.device, "dtype": work.base.dtype},
     }

@@ -2,53 +2,74 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 
-from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.files import canonical_json, digest, write_text
+import torch
+from torch import Tensor
+
+from stratoscope.core.model import ModelInfo
+from stratoscope.core.options import answering, changed, check_options
 from stratoscope.core.progress import Progress, Silent
-from stratoscope.core.provenance import versions
 from stratoscope.data.corpus import Corpus
-from stratoscope.models.open.loading import ModelSpec
-from stratoscope.models.read.perplexity import Perplexity, load_causal
-from stratoscope.models.read.textdepths import perplexities
-from stratoscope.runs import kinds
-from stratoscope.runs.folder import RunFolder
+from stratoscope.data.readers import read_corpus
+from stratoscope.models.open.loading import CAUSAL, ModelSpec, Survey, check_head, open_model, survey
+from stratoscope.models.read.perplexity import TEXTS, TextLosses, summaries, text_losses
+from stratoscope.results.perplexity import Perplexities
+from stratoscope.runs.run import Draw, Request, Run, run
+from stratoscope.studies.asked import data_asked, models_asked, protocol
+from stratoscope.studies.perplexity.options import PerplexityOptions
 
-PERPLEXITY = kinds.PERPLEXITY.file
-KIND, FORMAT = "perplexity", 1
 
-
-def perplexity_by_depth(
+def perplexity(
     model: str | Path | ModelSpec,
-    corpus: Corpus,
+    data: str | Path | Corpus,
     *,
     out: str | Path | None = None,
-    length: int | None = None,
-    batch_tokens: int | None = None,
+    options: PerplexityOptions | None = None,
     progress: Progress | None = None,
-) -> list[Perplexity]:
-    """Perplexity of the model truncated to 0, 1, ..., L blocks, one entry each; written to `out`/perplexity.json.
+    draw: Draw | None = None,
+) -> Perplexities:
+    """Perplexity of the model truncated to 0, 1, ..., L blocks, one entry each.
 
     Nothing is tuned: the final norm and the language-model head read each layer as they are.
     """
-    progress = progress or Silent()
+    options, progress = options or PerplexityOptions(), progress or Silent()
+    check_options(options)
     spec = model if isinstance(model, ModelSpec) else ModelSpec(str(model))
-    if batch_tokens is not None and batch_tokens < 1:
-        raise StratoscopeError(f"expected --batch-tokens of at least 1, got {batch_tokens}")
-    loaded = load_causal(spec, progress=progress)
-    with progress.step(f"perplexity of {loaded.name} at every depth", len(corpus)) as advance:
-        points = perplexities(loaded, corpus, length=length, batch_tokens=batch_tokens, advance=advance)
-    if out is not None:
-        record = {
-            "kind": KIND,
-            "format": FORMAT,
-            "model": {"name": loaded.name, "source": loaded.source, "fingerprint": loaded.fingerprint},
-            "corpus": {"name": corpus.name, "fingerprint": corpus.fingerprint, "texts": len(corpus)},
-            "points": [asdict(p) for p in points],
-            "versions": versions(),
-        }
-        with RunFolder.open(out, makes=PERPLEXITY) as folder:
-            write_text(folder.path / PERPLEXITY, canonical_json(record | {"sha256": digest(record, length=64)}) + "\n")
-    return points
+    check_head(spec, CAUSAL)
+    how = {"text": options.text, "columns": options.columns, "split": options.split}
+    corpus = data if isinstance(data, Corpus) else read_corpus(str(data), **how)
+    corpus = corpus.sample(options.limit, options.seed)
+    seen = survey(spec, progress=progress)
+    asked = {"model": spec.source, **data_asked(data), **models_asked([spec])}
+    inputs = {"model": [spec.label, seen.fingerprint, seen.dtype], "corpus": corpus.fingerprint}
+    return run(
+        Request("perplexity", inputs, answering(options), said=changed(options)),
+        out,
+        lambda running: _compute(spec, seen, corpus, options, running),
+        progress=progress,
+        overwrite=options.overwrite,
+        draw=draw,
+        protocol=protocol("perplexity", asked, options=options),
+    )
+
+
+def _compute(spec: ModelSpec, seen: Survey, corpus: Corpus, options: PerplexityOptions, running: Run) -> Perplexities:
+    opened = cache(lambda: open_model(spec, CAUSAL, seen=seen, progress=running.progress))
+    parts = []
+    with running.progress.step(f"perplexity of {spec.label} at every depth", len(corpus)) as advance:
+        for first in range(0, len(corpus), TEXTS):
+
+            def make(first: int = first) -> dict[str, Tensor]:
+                losses = text_losses(opened(), corpus, first, length=options.length, batch_tokens=options.batch_tokens)
+                counts = {"tokens": torch.from_numpy(losses.tokens), "truncated": torch.tensor(losses.truncated)}
+                return {"sums": torch.from_numpy(losses.sums), **counts}
+
+            key = [seen.fingerprint, seen.dtype, seen.device, corpus.fingerprint, options.length, first]
+            t = running.part("losses", key, make)
+            parts.append(TextLosses(t["sums"].numpy(), t["tokens"].numpy(), int(t["truncated"])))
+            advance(min(TEXTS, len(corpus) - first))
+    info = ModelInfo(spec.label, spec.source, seen.family.name, seen.layers, seen.width, seen.fingerprint)
+    about = {"name": corpus.name, "fingerprint": corpus.fingerprint, "texts": len(corpus)}
+    return Perplexities(info, about, tuple(summaries(parts, corpus)))

@@ -1,0 +1,158 @@
+"""Is a model what it is taken for? As many blocks as its weights, and, in an unknown architecture, states where they
+should be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.progress import Progress
+from stratoscope.models.families import Family, base, block_list, blocks, final_norm
+from stratoscope.models.open.guard import forward_options, quiet
+from stratoscope.models.text.encoder import Encoded, Encoder, IntArray
+
+LENGTHS = (5, 12)
+"""Tokens of the two texts an unknown architecture is tried on."""
+
+
+def check_blocks(model: nn.Module, family: Family, unexpected: Iterable[str], source: str) -> None:
+    """Refuse weights of blocks that the configuration does not count: the model would be cut without a word."""
+    place = re.compile(rf"(?:^|\.){re.escape(family.blocks)}\.(\d+)\.")
+    stored = max((int(m[1]) + 1 for key in unexpected if (m := place.search(key))), default=0)
+    built = len(block_list(model, family))
+    if stored > built:
+        raise StratoscopeError(
+            f"the weights of '{source}' have {stored} blocks, its configuration counts {built}; correct"
+            " num_hidden_layers in config.json, or save the model with the blocks it should have"
+        )
+
+
+def verify(model: nn.Module, encoder: Encoder, progress: Progress) -> bool:
+    """Try an architecture outside the table on two short texts; whether its texts must be read one at a time.
+
+    Layer 0 must be what block 1 is given, layer k what block k hands on, and the last one what comes out of the final
+    norm; an architecture that returns other states is refused. Where padding changes the states, texts are read alone.
+    """
+    inner, family = base(model), encoder.family
+    encoded, attention = _trial(encoder), getattr(inner, "attention_type", None)
+    try:
+        with quiet():
+            with _watched(inner, family) as seen, torch.inference_mode():
+                states = _states(inner, encoded, np.array([1]))
+            _check_states(states, seen, inner, family, encoder.name)
+            alone = not _padding_is_ignored(inner, encoded, states)
+    except StratoscopeError:
+        raise
+    except Exception as error:  # an architecture nobody has looked at may raise anything
+        raise StratoscopeError(
+            f"cannot verify the layers of '{encoder.name}' ({family.name}): a trial run failed ({error});"
+            " see 'stratoscope families' for what is supported"
+        ) from error
+    how = "change with padding, so each text is read alone" if alone else "do not change with padding"
+    progress.note(
+        f"'{encoder.name}' ({family.name}): verified on two short texts that its {len(states)} layers are the input of"
+        f" block 1 and the output of each block; they {how}"
+    )
+    if getattr(inner, "attention_type", None) != attention:  # BigBird switches for good at the first short text
+        progress.note(f"'{encoder.name}' is read with attention of type '{inner.attention_type}', not '{attention}'")
+    return alone
+
+
+def _trial(encoder: Encoder) -> Encoded:
+    """Two texts of different length, of any tokens but padding."""
+    count = sum(LENGTHS)
+    ids = [k for k in range(encoder.vocabulary) if k != encoder.pad_id][-4 * count :: 2]
+    ids = [ids[k % len(ids)] for k in range(count)]
+    return Encoded(
+        encoder,
+        starts=np.cumsum([0, *LENGTHS]),
+        ids=np.array(ids, dtype=np.int32),
+        segments=np.zeros(count, dtype=np.int32),
+        real=np.ones(count, dtype=np.bool_),
+        word=np.full(count, -1, dtype=np.int32),
+        truncated=np.zeros(len(LENGTHS), dtype=np.bool_),
+    )
+
+
+def _states(inner: Any, encoded: Encoded, texts: IntArray) -> list[Tensor]:
+    device = next(inner.parameters()).device
+    given = {name: values.to(device) for name, values in encoded.batch(texts).items()}
+    found = inner(**given, output_hidden_states=True, **forward_options(inner)).hidden_states
+    return list(found or ())
+
+
+class _Seen:
+    """What each block was given and what it handed on, in order of application."""
+
+    def __init__(self) -> None:
+        self.given: list[Tensor] = []
+        self.made: list[Tensor] = []
+
+
+@contextmanager
+def _watched(inner: nn.Module, family: Family) -> Iterator[_Seen]:
+    seen = _Seen()
+
+    def note(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
+        seen.given.append(kwargs.get("hidden_states", tensors[0]))
+        seen.made.append(output[0] if isinstance(output, tuple | list) else output)
+
+    hooks = [b.register_forward_hook(note, with_kwargs=True) for b in dict.fromkeys(blocks(inner, family))]
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _check_states(states: list[Tensor], seen: _Seen, inner: nn.Module, family: Family, name: str) -> None:
+    count = len(blocks(inner, family))
+    if len(states) != count + 1 or len(seen.given) != count:
+        raise _unlike(name, family, f"{len(states)} hidden states and {len(seen.given)} block runs for {count} blocks")
+    norm = final_norm(inner, family)
+    with torch.inference_mode():
+        last = seen.made[-1] if norm is None else norm(seen.made[-1])
+    for k, (state, expected) in enumerate(zip(states, [*seen.given, last], strict=True)):
+        if not _same(state, expected):
+            what = "the input of block 1" if k == 0 else f"the output of block {k}"
+            if k == count and norm is not None:
+                what += f" after '{family.final_norm}'"
+            raise _unlike(name, family, f"hidden state {k} is not {what}")
+
+
+def _unlike(name: str, family: Family, what: str) -> StratoscopeError:
+    return StratoscopeError(
+        f"the layers of '{name}' ({family.name}, not in the table of families) are not where they should be: {what};"
+        " see 'stratoscope families' for what is supported"
+    )
+
+
+def _padding_is_ignored(inner: nn.Module, encoded: Encoded, long: list[Tensor]) -> bool:
+    """Whether the two texts give the same states alone and padded together."""
+    both = np.array([0, 1])
+    with torch.inference_mode():
+        short = _states(inner, encoded, both[:1])
+        together = _states(inner, encoded, both)
+    begin = int(encoded.shift(both)[0])
+    for a, b, c in zip(short, long, together, strict=True):
+        if c.shape[1] != b.shape[1] or not _same(a[0], c[0, begin : begin + a.shape[1]]) or not _same(b[0], c[1]):
+            return False
+    return True
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    """Equal but for rounding."""
+    if a.shape != b.shape and a.dim() > 1 and a.shape == b.transpose(0, 1).shape:
+        b = b.transpose(0, 1)
+    if a.shape != b.shape:
+        return False
+    apart = (a.float() - b.float()).abs().max()
+    return bool(apart <= 16 * torch.finfo(a.dtype).eps ** 0.75 * a.float().abs().max().clamp_min(1e-6))

@@ -1,0 +1,266 @@
+"""Layers of a model kept as safetensors shards: each text is read once, whatever is wanted of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.progress import Progress
+from stratoscope.data.corpus import Corpus
+from stratoscope.models.open.loading import OpenedModel, Survey
+from stratoscope.models.read.head import HeadInputReader, LogitReader, check_head, has_head
+from stratoscope.models.read.hidden import RowReader
+from stratoscope.models.read.loop import Advance, Reader, read
+from stratoscope.models.text.encoder import IntArray
+from stratoscope.models.text.examples import Floats
+from stratoscope.models.text.rows import Rows, encode_for
+from stratoscope.statistics.rows import CHUNK, StoredRows
+
+SHARD_BYTES = 5e8
+"""Memory that what is read for one shard may take: what a killed run loses at most, and enough text to sort by
+length."""
+PART = "layers"
+"""What the parts of a run are called."""
+
+
+class Run(Protocol):
+    """Where shards are kept, as far as the store looks."""
+
+    @property
+    def progress(self) -> Progress: ...
+
+    def file(self, name: str, key: object, make: Callable[[], Mapping[str, Tensor]]) -> Path:
+        """The safetensors part called `name` made from `key` (plain data), made now if it is missing or damaged."""
+        ...
+
+
+@dataclass(frozen=True)
+class HeadInput:
+    """Read also what a task head reads of every text, at every layer, and the head's own scores if there is one."""
+
+    mean: bool = False
+    """The head reads the mean over the tokens instead of one token."""
+    scored: bool = True
+    """The model comes with its head, which is held against the vectors."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What to read of the texts of a corpus, each of them once."""
+
+    corpus: Corpus
+    rows: Mapping[str, Rows] = field(default_factory=dict)
+    """Rows of the corpus by a name of the caller's choice, such as their unit."""
+    subword: str = "last"
+    layers: tuple[int, ...] | None = None
+    """Layers whose rows are kept, all when None."""
+    head: HeadInput | None = None
+    choices: int = 1
+    """Texts of one example."""
+    truncate: int | None = None
+    """Tokens kept of a longer text; None where no row is of a text that is too long."""
+    batch_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, rows in self.rows.items():
+            if (rows.truncate, rows.corpus) != (self.truncate, self.corpus.fingerprint):
+                raise StratoscopeError(
+                    f"the rows '{name}' were planned for corpus {rows.corpus[:8]} truncated to {rows.truncate} tokens,"
+                    f" but corpus {self.corpus.fingerprint[:8]} is read, truncated to {self.truncate}; plan them again"
+                )
+
+    def pieces(self) -> list[int]:
+        """Bounds of runs of texts that give at most `CHUNK` rows of each kind; the same for every model."""
+        texts = np.arange(len(self.corpus))
+        kinds = [rows.sentence for rows in self.rows.values()] + ([texts] if self.head or not self.rows else [])
+        return cut_texts(kinds, len(texts), self.choices)
+
+    def key(self, model: Survey, first: int, last: int) -> list[object]:
+        """All that the shard of texts `first` to `last` depends on, as plain data."""
+        layers = list(chosen_layers(model, self.layers))
+        rows = {name: [r.fingerprint, r.unit] for name, r in sorted(self.rows.items())}
+        head = None if self.head is None else [self.head.mean, self.head.scored, self.choices]
+        made_by = [model.fingerprint, model.dtype, model.device]
+        return [*made_by, self.corpus.fingerprint, self.truncate, rows, self.subword, layers, head, first, last]
+
+
+def cut_texts(kinds: Sequence[IntArray], texts: int, choices: int = 1, size: int | None = None) -> list[int]:
+    """Bounds of texts: at most `size` rows of each kind (the text of each row, in order) between two of them.
+
+    A text, or the texts of one example, that have more stay together.
+    """
+    size = size or CHUNK
+    ends = [np.searchsorted(k, np.arange(choices, texts + 1, choices)) for k in kinds]  # rows up to each example
+    bounds, e = [0], 0
+    while e * choices < texts:
+        fits = [np.searchsorted(end, (end[e - 1] if e else 0) + size, side="right") for end in ends]
+        e = max(e + 1, int(min(fits)))
+        bounds.append(e * choices)
+    return bounds
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What was read of a corpus, as files that a worker anywhere can open."""
+
+    rows: Mapping[str, StoredRows]
+    """By the names of the reading; only the layers that were chosen."""
+    paths: tuple[str, ...]
+    """One file per shard, in the order of the texts."""
+
+    def head_input(self, layer: int) -> Tensor:
+        """(texts, width): what the head reads at one layer."""
+        return self._joined(_head_name(layer))
+
+    @property
+    def scores(self) -> Floats:
+        """(examples, k): the model's own output."""
+        found: Floats = self._joined("scores").numpy()
+        return found
+
+    def _joined(self, name: str) -> Tensor:
+        return torch.cat([_tensor(path, name) for path in self.paths])
+
+
+def store_layers(open: Callable[[], OpenedModel], model: Survey, reading: Reading, run: Run) -> Stored:
+    """Read and keep what is wanted of every text; the model is opened only if a shard is missing or damaged."""
+    layers = chosen_layers(model, reading.layers)
+    bounds = reading.pieces()
+    shards = _shards(bounds, reading, model, len(layers))
+    opened = cache(open)
+    paths = []
+    label = f"reading {reading.corpus.name} with {model.encoder.name}"
+    with run.progress.step(label, len(reading.corpus) // reading.choices) as advance:
+        for shard in shards:
+            left = (shard[-1] - shard[0]) // reading.choices
+
+            def counted(n: int) -> None:
+                nonlocal left
+                left -= n
+                advance(n)
+
+            def make(shard: list[int] = shard, counted: Advance = counted) -> dict[str, Tensor]:
+                return read_shard(opened(), reading, shard, layers, advance=counted)
+
+            paths.append(str(run.file(PART, reading.key(model, shard[0], shard[-1]), make).resolve()))
+            advance(left)
+    eps = torch.finfo(getattr(torch, model.dtype)).eps
+    rows = {name: _stored_rows(name, r, bounds, shards, paths, layers, eps) for name, r in reading.rows.items()}
+    return Stored(rows, tuple(paths))
+
+
+def read_shard(
+    model: OpenedModel, reading: Reading, bounds: Sequence[int], layers: Sequence[int], *, advance: Advance
+) -> dict[str, Tensor]:
+    """Everything wanted of the texts between the first and the last of these bounds, cut at each of them."""
+    first, last, c = bounds[0], bounds[-1], reading.choices
+    corpus = reading.corpus.slice(first, last)
+    encoded = encode_for(model.encoder, corpus.sentences, [r.unit for r in reading.rows.values()], reading.truncate)
+    kinds = {}
+    for name, rows in reading.rows.items():
+        a, b = (int(np.searchsorted(rows.sentence, text)) for text in (first, last))
+        if b > a:
+            part = Rows(rows.fingerprint, corpus.fingerprint, rows.unit, rows.sentence[a:b] - first, rows.word[a:b], {})
+            kinds[name] = RowReader(encoded, corpus, part, subword=reading.subword, layers=layers)
+    readers: list[Reader] = list(kinds.values())
+    examples = np.unique(np.concatenate([r.texts for r in kinds.values()]) // c) if kinds else np.empty(0, np.int64)
+    if reading.head is not None:
+        examples = np.arange(len(corpus) // c)
+        vectors = HeadInputReader(model, len(examples), choices=c, mean=reading.head.mean)
+        scores = LogitReader(len(examples)) if reading.head.scored else None
+        if scores is not None and not has_head(model):
+            raise StratoscopeError(f"'{model.name}' has no task head; expected a sequence-classification checkpoint")
+        readers += [vectors] if scores is None else [vectors, scores]
+    if len(examples):
+        read(
+            model,
+            encoded,
+            readers,
+            examples=examples,
+            choices=c,
+            batch_tokens=reading.batch_tokens,
+            advance=advance,
+        )
+    tensors: dict[str, Tensor] = {}
+    for name, reader in kinds.items():
+        places = np.searchsorted(reader.rows.sentence, np.array(bounds) - first)
+        for layer in layers:
+            kept = reader.layers.pop(0)  # freed once it is cut
+            for start, (a, b) in zip(bounds, pairwise(places), strict=False):
+                if b > a:
+                    tensors[_row_name(name, layer, start)] = kept[a:b].clone()
+    if reading.head is not None:
+        tensors |= {_head_name(k): x for k, x in enumerate(vectors.layers)}
+        if scores is not None:
+            check_head(model, vectors.layers[-1], scores.scores, choices=c)
+            tensors["scores"] = scores.scores
+    return tensors
+
+
+def together(stored: Sequence[StoredRows]) -> StoredRows:
+    """The layers of several models on the same rows, one after the other."""
+    return StoredRows(
+        stored[0].sizes,
+        tuple(layer for s in stored for layer in s.files),
+        tuple(eps for s in stored for eps in s.precision),
+    )
+
+
+def chosen_layers(model: Survey, layers: tuple[int, ...] | None) -> tuple[int, ...]:
+    """The layers asked for, checked against those the model has."""
+    for k in layers or ():
+        if not 0 <= k < model.layers:
+            raise StratoscopeError(
+                f"'{model.encoder.name}' has no layer {k}; its layers are 0-{model.layers - 1} (0 = embeddings)"
+            )
+    return tuple(range(model.layers)) if layers is None else layers
+
+
+def _shards(bounds: list[int], reading: Reading, model: Survey, layers: int) -> list[list[int]]:
+    """Bounds of the pieces of each shard: as many as its memory holds, and at least one."""
+    kinds = len(reading.rows) * layers + (model.layers if reading.head is not None else 0)
+    size = max(1, int(SHARD_BYTES / (kinds * model.width * 4 * CHUNK)))
+    return [bounds[k : k + size + 1] for k in range(0, len(bounds) - 1, size)]
+
+
+def _stored_rows(
+    name: str,
+    rows: Rows,
+    bounds: list[int],
+    shards: list[list[int]],
+    paths: Sequence[str],
+    layers: Sequence[int],
+    eps: float,
+) -> StoredRows:
+    places = np.searchsorted(rows.sentence, bounds)
+    sizes = dict(zip(bounds, np.diff(places).tolist(), strict=False))
+    pieces = [(path, start) for path, shard in zip(paths, shards, strict=True) for start in shard[:-1] if sizes[start]]
+    return StoredRows(
+        tuple(sizes[start] for _, start in pieces),
+        tuple(tuple((path, _row_name(name, layer, start)) for path, start in pieces) for layer in layers),
+        (eps,) * len(layers),
+    )
+
+
+def _row_name(name: str, layer: int, start: int) -> str:
+    return f"{name}.layer{layer}.text{start}"
+
+
+def _head_name(layer: int) -> str:
+    return f"head.layer{layer}"
+
+
+def _tensor(path: str, name: str) -> Tensor:
+    with safe_open(path, framework="pt") as f:
+        tensor: Tensor = f.get_tensor(name)
+    return tensor
