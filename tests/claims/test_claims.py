@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stratoscope.claims import CLAIMS, INTERVALS_COVER, claim_named
+from stratoscope.claims.works import WORKS, works
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.measures.works import WORKS, works
 
 
 def test_claims_are_told_apart_and_cite_a_work_that_is_known() -> None:

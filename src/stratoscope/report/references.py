@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stratoscope.measures.table import MEASURES
-from stratoscope.measures.works import WORKS, works
+from stratoscope.claims.works import WORKS, works
 
 FOLLOWED = ("Wu et al. 2020", "Phang et al. 2021")
 """What every comparison follows."""
