@@ -31,6 +31,12 @@ Tensors = Mapping[str, Tensor]
 
 PRECISE = 3e11
 """Work (FLOP) up to which coordinates are float64 whatever the rows are: the time saved would not be noticed."""
+DROPPED_SHARE = 1e-11
+"""Share s of a layer's variance dropped as rounding above which measures that invert nothing must not miss it.
+
+Rounding correlates with neurons by chance: on real layers CKA moves by up to √s / 70. A float32 layer drops 1e-14, one
+with a neuron whose mean is 1e4 times its spread 1e-10, and half precisions 1e-6.
+"""
 PRODUCT_BYTES = 8
 """Cross-products are summed in float64."""
 
@@ -96,14 +102,21 @@ def _score_pairs(
     width = max(rows.chunk(k, 0).shape[1] for k in layers)
     inverts = any(r.measure.whitens for r in wanted)
     whiten = n <= width or inverts
-    into = None if setting.folder is None else f"coordinates-{digest([setting.key, whiten])}"
+    into = None if setting.folder is None else f"coordinates-{digest([setting.key, whiten, inverts])}"
     root = "" if setting.folder is None else str(setting.folder.part("").resolve())
     precise = n * float(rows.layers * width) ** 2 < PRECISE
-    items = [
-        {"rows": rows, "layer": k, "whiten": whiten, "precise": precise, "root": root, "into": into} for k in layers
-    ]
+    how = {"whiten": whiten, "inverts": inverts, "precise": precise, "root": root, "into": into}
+    items = [{"rows": rows, "layer": k, **how} for k in layers]
     prepared = run_parts(_prepare, items, "basis", setting, "preparing layers", beside=_coordinate_files)
+    fitted = [LayerBasis.from_tensors(t) for t in prepared]
+    apart: dict[str, Scored] = {}
+    if inverts and any(basis.dropped_share > DROPPED_SHARE for basis in fitted):  # scores as each has without company
+        others = [r for r in wanted if not r.measure.whitens]
+        wanted = [r for r in wanted if r.measure.whitens]
+        apart = _score_pairs(rows, others, setting)[0] if others else {}
     coordinates, norms = _kept("rows", prepared, items), norm_products(_kept("norms", prepared, items))
+    coarse = not precise and rows.chunk(0, 0).dtype != torch.float64
+    heads = _kept("heads", prepared, items) if coarse else None
     names = sorted((r.name for r in wanted), key=lambda name: not name.startswith("pwsim"))  # svsim reads pwsim's ρ
     if setting.folder is None:
         bases: list[Tensors | str] = [{k: v for k, v in t.items() if "." not in k} for t in prepared]
@@ -113,6 +126,7 @@ def _score_pairs(
     work = [
         {
             "rows": coordinates,
+            "heads": heads,
             "norms": norms,
             "bases": {k: bases[k] for p in t for k in p},
             "pairs": t,
@@ -121,8 +135,8 @@ def _score_pairs(
         for t in tiles
     ]
     done = run_parts(_score_tile, work, "tile", setting, "comparing layers", weights=[len(t) for t in tiles])
-    lost = [LayerBasis.from_tensors(t).lost if inverts else 0 for t in prepared]
-    return {r.name: _assemble(r, done, tiles, rows.layers) for r in wanted}, [t["sd"] for t in prepared], lost
+    scored = apart | {r.name: _assemble(r, done, tiles, rows.layers) for r in wanted}
+    return scored, [basis.sd for basis in fitted], [basis.lost if inverts else 0 for basis in fitted]
 
 
 def _deviations(rows: LayerRows) -> list[Tensor]:
@@ -134,12 +148,12 @@ def _prepare(item: Item) -> Tensors:
     """Fit one layer's basis; keep its rows' coordinates and squared norms in files beside the basis, or in memory."""
     rows, layer = item["rows"], item["layer"]
     dtype = torch.float64 if item["precise"] else None
-    basis = fit_basis(rows, layer, whiten=item["whiten"], dtype=dtype)
+    basis = fit_basis(rows, layer, whiten=item["whiten"], inverts=item["inverts"], dtype=dtype)
     out = basis.to_tensors()
     files = _coordinate_files(item)
     for k in range(len(rows.sizes)):
-        w = basis.transform(rows.chunk(layer, k), dtype)
-        kept = {"rows": padded(w, 1), "norms": basis.squared_norms(w)}
+        w = basis.coordinates(rows.chunk(layer, k), dtype)
+        kept = {"rows": padded(w.rows, 1), "norms": w.norms} | ({} if w.head is None else {"heads": w.head})
         if files:
             path = Path(item["root"], files[k])
             with disk_errors(path):
@@ -171,7 +185,7 @@ def _score_tile(item: Item) -> Tensors:
     bases = {k: LayerBasis.from_tensors(load_file(t) if isinstance(t, str) else t) for k, t in item["bases"].items()}
     live = [p for p in item["pairs"] if not (bases[p[0]].constant or bases[p[1]].constant)]
     itself = {(i, j) for i, j in live if i == j and bases[i].whitened}
-    moments = cross_moments(item["rows"], bases, tuple(p for p in live if p not in itself))
+    moments = cross_moments(item["rows"], bases, tuple(p for p in live if p not in itself), item["heads"])
     wanted = [parse(name) for name in item["measures"]]
     scores = {r.name: torch.full((len(item["pairs"]), 2), math.nan, dtype=torch.float64) for r in wanted}
     arrays: dict[str, Tensor] = {}
@@ -296,4 +310,4 @@ def _part(name: str, item: Item, setting: Setting) -> str:
 
 def _content(item: Item) -> Item:
     """What tells one item from another; rows and what is made of them are told apart by the key."""
-    return {k: v for k, v in item.items() if k not in ("rows", "norms", "bases", "sentence", "root")}
+    return {k: v for k, v in item.items() if k not in ("rows", "heads", "norms", "bases", "sentence", "root")}
