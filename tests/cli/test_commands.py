@@ -15,8 +15,10 @@ from stratoscope.cli.main import COMMANDS
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.measures.table import MEASURES
 from stratoscope.models.families import FAMILIES
+from stratoscope.models.read.store import PART
 from stratoscope.results.comparison import Comparison
 from stratoscope.runs.folder import RunFolder
+from stratoscope.runs.run import part_prefix
 
 HEAVY = ("torch", "transformers", "matplotlib", "pandas", "numpy", "scipy", "plotly", "safetensors", "rich", "yaml")
 
@@ -82,7 +84,9 @@ def test_compare_then_report_without_any_model(here: Path, home: Path, command: 
     assert [str(r) for r in result["svsim"].rows] == ["a:1", "a:2", "a:3", "b:1", "b:2", "b:3"]
     assert (result.data["sentences"], result.data["unit"]) == (8, "mean")
     assert result.provenance["request"]["options"]["seed"] == 3
-    assert any((here / "run" / "parts").rglob("*.safetensors")), "activations are kept"
+    kept = [p.name for p in (here / "run" / "parts").rglob("*.safetensors")]
+    assert kept
+    assert all(name.startswith(part_prefix(PART)) for name in kept), "activations and nothing else"
 
     before = {p: p.read_bytes() for p in (here / "run").rglob("*") if p.suffix in (".html", ".png", ".json")}
     assert {p.suffix for p in before} == {".html", ".png", ".json"}
