@@ -29,6 +29,8 @@ from stratoscope.results.comparison import Comparison
 
 MOST_PAIRS = 2
 """Pairs of models that have cards."""
+MOST_LAYERS = 45
+"""Layers of all models up to which a heatmap can be read in half of a wide page."""
 
 
 def sections(comparison: Comparison) -> Sections:
@@ -69,7 +71,8 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
         )
         for m in comparison.matrices
     )
-    yield Section("similarity", "Similarity of layers", heats)
+    wide = max(len(m.columns) for m in comparison.matrices) > MOST_LAYERS
+    yield Section("similarity", "Similarity of layers", heats, width="full" if wide else "tall")
     moved = {m.measure: _drifts(comparison, m) for m in comparison.matrices}
     axis = drift_range([c for curves in moved.values() for c in curves.values()])
     when = {m: {"measure": m} if len(comparison) > 1 else {} for m in comparison}
@@ -87,8 +90,8 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
         if moved[m.measure]
     )
     if drifts:
-        yield Section("drift", "Drift by layer", drifts, half=True)
-    localization = localization_section(comparison, half=True)
+        yield Section("drift", "Drift by layer", drifts, width="half")
+    localization = localization_section(comparison, width="half")
     if localization is not None:
         yield localization
     names = [m.name for m in comparison.models]
@@ -99,7 +102,7 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
         if blocks.get(m)
     )
     if tables:
-        yield Section("blocks", "Block structure", tables=tables, half=not (drifts and localization))
+        yield Section("blocks", "Block structure", tables=tables, width="full" if drifts and localization else "half")
 
 
 def _drifts(comparison: Comparison, matrix: Matrix) -> dict[str, Curve]:
@@ -113,9 +116,9 @@ def _drifts(comparison: Comparison, matrix: Matrix) -> dict[str, Curve]:
 def _caption(matrix: Matrix, summary: str) -> str:
     """One line: what the measure is, how to read the axes, what is hatched."""
     what = f"{matrix.measure}: {summary}. " if summary else ""
-    point = f" Point at a cell for its value{' and interval' if matrix.low is not None else ''}."
     ends = f" Intervals: {interval_words(matrix.interval)}." if matrix.low is not None else ""
-    return f"{what}Rows are the first argument, columns the second; layer 0 is at the lower left.{missing_note(matrix)}{ends}{point}"
+    axes = "Rows are the first argument, columns the second; layer 0 is at the lower left."
+    return f"{what}{axes}{missing_note(matrix)}{ends}"
 
 
 def _cards(comparison: Comparison, measure: str) -> Iterator[Card]:

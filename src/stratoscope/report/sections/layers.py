@@ -91,14 +91,19 @@ def split_card(name: str, split: Mapping[str, Any], measure: str, own: Mapping[s
 
 
 def blocks_table(
-    splits: Mapping[str, Mapping[str, Any]], order: Sequence[str], *, base: str | None = None, **more: Any
+    splits: Mapping[str, Mapping[str, Any]],
+    order: Sequence[str],
+    *,
+    base: str | None = None,
+    apart: Sequence[str] = (),
+    **more: Any,
 ) -> Table:
-    """The best split of each model's layers into two blocks; beside `base`, by how much sharper it is."""
+    """The best split of each model into two blocks, and how much sharper than that of `base`, but for `apart`."""
     own = splits.get(base or "", {}).get("contrast")
     rows: list[tuple[Cell, ...]] = []
     for name in (n for n in order if n in splits):
         s = splits[name]
-        gap: tuple[Cell, ...] = () if own is None else ("–" if name == base else float(s["contrast"] - own),)
+        gap: tuple[Cell, ...] = () if own is None else ("–" if name in (base, *apart) else float(s["contrast"] - own),)
         rows.append((name, float(s["contrast"]), *gap, float(s["within"]), float(s["between"]), int(s["start"])))
     head = (
         "Contrast",
@@ -139,7 +144,7 @@ def localization_section(comparison: Comparison, **more: Any) -> Section | None:
         caption=f"{z.capitalize()}neuronsim − {z}svsim of a layer with all other layers: higher where single neurons, "
         f"not whole layers, have counterparts.{level}{control}",
         lines=tuple(lines),
-        y=f"{z}neuronsim − {z}svsim",
+        y="localization",
     )
     return Section("localization", "Localization", (picture,), **more)
 

@@ -1,4 +1,4 @@
-"""The page of a study of fine-tuning: panels before and after (Phang et al. 2021, Fig. 1 and 7), drift, depth and cut."""
+"""The page of a study: panels before and after fine-tuning (Phang et al. 2021, Fig. 1, 7), drift, depth and cut."""
 
 from __future__ import annotations
 
@@ -112,13 +112,13 @@ def _sections(study: Study) -> Iterator[Section]:
                 tables.append(_blocks(study, comparison, m.measure, place, when))
     yield Section("layers", "Layers before and after fine-tuning", tuple(shown))
     if moved:
-        yield Section("drift", "Drift by layer", tuple(moved), half=True)
+        yield Section("drift", "Drift by layer", tuple(moved), width="half")
     else:
         yield Section(
-            "drift", "Drift by layer", lead="The tuned models do not have the layers of the base model.", half=True
+            "drift", "Drift by layer", lead="The tuned models do not have the layers of the base model.", width="half"
         )
     if tables:
-        yield Section("blocks", "Block structure", tables=tuple(tables), half=True)
+        yield Section("blocks", "Block structure", tables=tuple(tables), width="half")
     if study.localization is not None:
         localization = localization_section(study.localization)
         if localization is not None:
@@ -134,7 +134,9 @@ def _sections(study: Study) -> Iterator[Section]:
 def _blocks(study: Study, comparison: Comparison, measure: str, place: str, when: dict[str, str]) -> Table:
     order = [m for m in (study.base, *study.tuned, *study.across, study.control) if m]
     splits = comparison.findings["blocks"][measure]
-    return blocks_table(splits, order, base=study.base, id=f"blocks-{place}", file="blocks", when=when)
+    return blocks_table(
+        splits, order, base=study.base, apart=study.across, id=f"blocks-{place}", file="blocks", when=when
+    )
 
 
 def _drifts(study: Study, matrix: Matrix) -> dict[str, Any]:
