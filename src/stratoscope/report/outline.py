@@ -73,7 +73,7 @@ class Sections:
 
     @property
     def pictures(self) -> tuple[Picture, ...]:
-        """All pictures, those of the chosen options first in their sections."""
+        """All pictures, in the order of their sections."""
         return tuple(p for section in self.sections for p in section.pictures)
 
     @property

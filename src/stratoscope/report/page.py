@@ -48,7 +48,7 @@ def page(result: Result) -> str:
             f'<li class="model">{html(name)}</li>' for name in dict.fromkeys(m.name for m in sections.models)
         ),
         summary=html(" · ".join(sections.summary)),
-        links=_links(result, sections),
+        links=_links(result, sections, works),
         cards=_cards(answer(result, sections)),
         main="".join(_main(result, sections, works)),
         result=_json(_payload(sections)),
@@ -120,12 +120,12 @@ def _box(id: str, title: str, content: str, kind: str = "") -> str:
     )
 
 
-def _links(result: Result, sections: Sections) -> str:
+def _links(result: Result, sections: Sections, works: Sequence[Work]) -> str:
     """The way to every section."""
     links = {"statements": "Published claims"} if result.statements else {}
     links |= {s.id: s.title for s in sections.sections}
     links |= {"warnings": f"Warnings ({len(sections.warnings)})"} if sections.warnings else {}
-    links |= {"background": "Models and data", "cite": "Cite"}
+    links |= {"background": "Models and data"} | ({"cite": "Cite"} if works else {})
     return "".join(f'<a href="#section-{id}">{html(title)}</a>' for id, title in links.items())
 
 
@@ -172,8 +172,8 @@ def _statement(s: Statement, id: str, work: Work | None) -> str:
     source = f'<a href="#work-{work.key}">{html(s.source)}</a>' if work else html(s.source)
     anchor = f'<a class="anchor" href="#statement-{id}" aria-label="Link to this statement">#</a>'
     return (
-        f'<tr id="statement-{id}" data-verdict="{_id(s.verdict)}"><td>{_chip(s.verdict)}</td>'
-        f"<td>{claim}{reason}{anchor}</td><td>{about}</td>"
+        f'<tr id="statement-{id}" data-verdict="{_id(s.verdict)}"><td>{_chip(s.verdict)}{anchor}</td>'
+        f"<td>{claim}{reason}</td><td>{about}</td>"
         f'<td class="tested">{tested} {margin}</td><td>{source}</td></tr>'
     )
 

@@ -22,6 +22,7 @@ from stratoscope.report.sections.layers import (
     drift_range,
     interval_words,
     localization_section,
+    rows_cards,
     rows_summary,
     split_card,
 )
@@ -129,6 +130,7 @@ def _cards(comparison: Comparison, measure: str) -> Iterator[Card]:
         if curve is not None and curve.known and told < MOST_PAIRS:
             yield from drift_cards(curve, base=base, measure=measure)
             told += 1
+    yield from rows_cards(comparison)
     blocks = comparison.findings.get("blocks", {}).get(measure, {})
     if not told:
         trained = [n for n in (m.name for m in comparison.models) if n not in controls]
@@ -146,4 +148,5 @@ def _closest(block: Matrix) -> Iterator[Card]:
     ends = () if block.low is None or block.high is None else (float(block.low[i, j]), float(block.high[i, j]))
     best = shown(Value(float(block.values[i, j]), *ends))
     names = f"{printable(block.rows[i])} and {printable(block.columns[j])}"
-    yield Card("Most alike across models", names, f"{block.measure} {best}")
+    models = " and ".join(printable(axis[0].model) for axis in (block.rows, block.columns))
+    yield Card(f"Most alike layers of {models}", names, f"{block.measure} {best}")

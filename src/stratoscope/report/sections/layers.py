@@ -19,7 +19,6 @@ HEADLINE = "ckasim"
 """The measure that both studies show."""
 UNCHANGED = 0.02
 """A layer whose drift is at most this, its interval included, is practically unchanged."""
-FEW_ROWS_PER_NEURON = 1
 
 
 def drift(matrix: Matrix, base: str, other: str) -> Curve | None:
@@ -161,6 +160,15 @@ def interval_words(interval: Interval | None) -> str:
         return "95 % intervals"
     over = f" over {count(interval.groups, 'sentence')}" if interval.method == "bootstrap" and interval.groups else ""
     return f"{interval.level * 100:g} % intervals ({interval.method}{over})"
+
+
+def rows_cards(comparison: Comparison) -> list[Card]:
+    """A caution where there are no more rows than neurons; nothing otherwise."""
+    rows, width = comparison.data.get("rows"), max((m.width for m in comparison.models), default=0)
+    if not isinstance(rows, int) or not 0 < rows <= width:
+        return []
+    note = f"{rows:,} rows, {width:,} neurons: even unrelated layers score high under most measures"
+    return [Card("Rows per neuron", f"{rows / width:.2f}", note, caution=True)]
 
 
 def rows_summary(comparison: Comparison) -> tuple[str, ...]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from stratoscope.core.matrix import Matrix
-from stratoscope.report.labels import count, points, printable, ranges, shorten, slugs
+from stratoscope.report.labels import count, number, points, printable, ranges, shorten, slugs
 from stratoscope.report.outline import Card, Section, Sections, Switch
 from stratoscope.report.pictures import Heatmap, Panels, Table, color_range, constant_layers
 from stratoscope.report.sections import cut as cut_page
@@ -19,10 +21,15 @@ from stratoscope.report.sections.layers import (
     drift_picture,
     drift_range,
     localization_section,
+    rows_cards,
     split_card,
 )
 from stratoscope.results.comparison import Comparison
 from stratoscope.results.study import Study
+
+DEBIASED = "ckasim-debiased"
+BIAS = 0.02
+"""Difference of the biased and the debiased score from which rows are too few for the biased one."""
 
 
 def sections(study: Study) -> Sections:
@@ -110,7 +117,8 @@ def _sections(study: Study) -> Iterator[Section]:
                 moved.append(drawn)
             if comparison.findings.get("blocks", {}).get(m.measure):
                 tables.append(_blocks(study, comparison, m.measure, place, when))
-    yield Section("layers", "Layers before and after fine-tuning", tuple(shown))
+    lead = " ".join(bias for unit in study.comparisons if (bias := _bias(study, unit)))
+    yield Section("layers", "Layers before and after fine-tuning", tuple(shown), lead=lead)
     if moved:
         yield Section("drift", "Drift by layer", tuple(moved), width="half")
     else:
@@ -129,6 +137,18 @@ def _sections(study: Study) -> Iterator[Section]:
         yield from cut_page.parts(study.cut)
     elif study.refused:
         yield Section("cut", "The cut model", lead=f"Nothing was cut: {printable(study.refused)}")
+
+
+def _bias(study: Study, unit: str) -> str:
+    """How far the biased and the debiased score are apart in what is shown; empty unless both were computed."""
+    comparison = study.comparisons[unit]
+    if not {HEADLINE, DEBIASED} <= set(comparison):
+        return ""
+    pairs = zip(*(panels(study, comparison[m]).values() for m in (HEADLINE, DEBIASED)), strict=True)
+    gaps = np.concatenate([np.abs(one.values - two.values).ravel() for one, two in pairs])
+    largest = float(np.nanmax(gaps)) if np.isfinite(gaps).any() else 0.0
+    so = "too few rows for the biased score, trust the debiased one" if largest > BIAS else "the rows suffice"
+    return f"{printable(unit)} rows: {HEADLINE} and {DEBIASED} differ by at most {number(largest)}; {so}."
 
 
 def _blocks(study: Study, comparison: Comparison, measure: str, place: str, when: dict[str, str]) -> Table:
@@ -168,6 +188,7 @@ def _cards(study: Study) -> Iterator[Card]:
     curve = drift(comparison[measure], study.base, study.tuned[0])
     if curve is not None:
         yield from drift_cards(curve, base=study.base, measure=f"{measure}, {unit} rows")
+    yield from rows_cards(comparison)
     splits, first = comparison.findings.get("blocks", {}).get(measure, {}), study.tuned[0]
     if first in splits:
         yield split_card(first, splits[first], measure, splits.get(study.base))

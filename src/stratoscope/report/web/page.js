@@ -110,7 +110,7 @@
       const ygroups = p.rows.groups.length ? p.rows.groups : [{ name: p.rows.title, start: 0, stop: ys }];
       xgroups.forEach((g) => text(plain(short(g.name, fits(g.stop - g.start + 1))), { xref: "x" + id, x: middle(g), yref: "paper", y: y[0], yanchor: "top", yshift: -19 }));
       ygroups.forEach((g) => text(plain(short(g.name, fits(g.stop - g.start + 1))), { yref: "y" + id, y: middle(g), xref: "paper", x: x[0], xanchor: "right", xshift: -22, textangle: -90 }));
-      if (p.title && !alone) text(`<b>${plain(short(p.title, Math.floor((cell * xs + pad.r + 24) / 8.8)))}</b>`, { xref: "paper", yref: "paper", x: x[0], y: y[1], xanchor: "left", yanchor: "bottom", yshift: 2, font: { size: 13, color: color("--ink") } });
+      if (p.title && !alone) text(`<b>${plain(short(p.title, Math.floor((cell * xs + pad.r + 20) / 9.6)))}</b>`, { xref: "paper", yref: "paper", x: x[0], y: y[1], xanchor: "left", yanchor: "bottom", yshift: 2, font: { size: 13, color: color("--ink") } });
       if (p.strip && p.values[0].every((v) => !known(v))) text(p.strip, { xref: "x" + id, yref: "y" + id, x: (xs - 1) / 2, y: 0, font: { size: Math.min(10, Math.max(cell - 3, 1)), color: color("--muted") } });
       const rule = (points) => layout.shapes.push({ type: "line", line: { color: color("--card"), width: 2 }, ...points });
       p.columns.groups.slice(1).forEach((g) => rule({ xref: "x" + id, yref: "y" + id, x0: g.start - 0.5, x1: g.start - 0.5, y0: -0.5, y1: ys - 0.5 }));
@@ -134,6 +134,14 @@
   const framed = (plot, more) => ({ ...look(), width: room(plot), height: printing() ? 270 : narrow() ? 340 : 380, margin: { l: 48, r: 8, t: 10, b: 40 }, showlegend: true,
                                     legend: { orientation: "h", y: -0.16, yanchor: "top", font: { size: 12 } }, ...more });
 
+  /** 1, 2 and 5 times the powers of ten within the values. */
+  function logAxis(spec) {
+    const values = spec.lines.flatMap((s) => [...s.values, ...(s.low || []), ...(s.high || [])]).filter((v) => known(v) && v > 0);
+    const [low, high] = [Math.min(...values), Math.max(...values)].map(Math.log10), tickvals = [];
+    for (let k = Math.floor(low); k <= high; k += 1) tickvals.push(...(high - low > 3 ? [1] : [1, 2, 5]).map((m) => m * 10 ** k));
+    return { type: "log", tickvals, ticktext: tickvals.map((v) => v.toLocaleString("en")), range: [low - 0.05 * (high - low || 1), high + 0.05 * (high - low || 1)] };
+  }
+
   function curves(plot, spec, say) {
     const name = spec.x.split(" ")[0], layers = spec.lines.flatMap((s) => s.layers), last = Math.max(1, ...layers), from = Math.min(0, ...layers);
     const words = (s, i) => `${s.name}, ${name} ${s.layers[i]}: ${shown(s.values[i], s.low && s.low[i], s.high && s.high[i])}`, owner = [];
@@ -150,7 +158,7 @@
     Plotly.react(plot, traces, framed(plot, {
       showlegend: !one,
       xaxis: { ...titled(lines(), spec.x), range: [from - 0.4, last + 0.4], showgrid: false, tick0: 0, dtick: last <= 14 ? (narrow() && last > 8 ? 2 : 1) : last <= 30 ? 2 : 6 },
-      yaxis: { ...y, ...(spec.log ? { type: "log", dtick: "D2" } : spec.range ? { range: spec.range } : {}) },
+      yaxis: { ...y, ...(spec.log ? logAxis(spec) : spec.range ? { range: spec.range } : {}) },
     }), QUIET);
     listen(plot, ({ points: [p] }) => { if (owner[p.curveNumber]) say(words(owner[p.curveNumber], p.pointNumber)); });
   }
