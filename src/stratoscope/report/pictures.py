@@ -242,7 +242,11 @@ class Bars(Picture):
     def tidy(self) -> pd.DataFrame:
         """One row per bar."""
         return pd.DataFrame(
-            [(b.name, c, v.value, v.low, v.high) for b in self.bars for c, v in zip(self.categories, b.values)],
+            [
+                (b.name, c, v.value, v.low, v.high)
+                for b in self.bars
+                for c, v in zip(self.categories, b.values, strict=True)
+            ],
             columns=["series", "category", "value", "low", "high"],
         )
 

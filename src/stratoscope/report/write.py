@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -22,7 +22,7 @@ PAGE = "report.html"
 FIGURES, TABLES = "figures", "tables"
 CAPTIONS, CITATIONS = f"{FIGURES}/captions.md", "citations.bib"
 WRITTEN = ".written.json"
-"""Checksums of what a report wrote, by path in the folder; only that is ever replaced or removed, and only unchanged."""
+"""Checksums of what a report wrote, by path in the folder: only that is ever replaced or removed, while unchanged."""
 
 
 def write_report(folder: str | Path, result: Result, *, style: str = "screen") -> list[Path]:
@@ -72,9 +72,9 @@ def _files(result: Result, sections: Sections, style: str) -> Iterator[tuple[str
     yield PAGE, page(result).encode()
 
 
-def _by_file(pictures: object) -> dict[str, list[Picture]]:
+def _by_file(pictures: Iterable[Picture]) -> dict[str, list[Picture]]:
     found: dict[str, list[Picture]] = {}
-    for picture in pictures:  # type: ignore[attr-defined]
+    for picture in pictures:
         found.setdefault(picture.stem, []).append(picture)
     return found
 

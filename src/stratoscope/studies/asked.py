@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from stratoscope.core.options import changed
+from stratoscope.core.options import changed, described
 from stratoscope.data.corpus import Corpus
 from stratoscope.data.tasks.data import TaskData
 from stratoscope.models.open.loading import ModelSpec
@@ -34,4 +34,5 @@ def task_asked(task: TaskData) -> dict[str, Any]:
 def protocol(command: str, *parts: Mapping[str, Any], options: Any) -> dict[str, Any]:
     """What `run.yaml` says."""
     asked = {k: v for part in parts for k, v in part.items()}
-    return {"command": command, **asked, **{k: v for k, v in changed(options).items() if k != "overwrite"}}
+    known = described(type(options))
+    return {"command": command, **asked, **{k: v for k, v in changed(options).items() if k in known and k != "overwrite"}}
