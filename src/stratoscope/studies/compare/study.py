@@ -43,6 +43,7 @@ def compare(
     given = [spec for spec in plan.specs if not spec.random_init]
     names = {"name": [spec.name for spec in given]} if any(isinstance(m, ModelSpec) and m.name for m in models) else {}
     asked = {"models": [spec.source for spec in given], **names, **data_asked(data), **models_asked(given)}
+    asked |= {} if given[0].dtype == "float32" else {"dtype": given[0].dtype}
     return run(
         plan.request,
         out,
