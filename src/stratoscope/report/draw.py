@@ -333,7 +333,7 @@ def _curves(pictures: Sequence[Curves], look: Look) -> Figure:
     if look.titled:
         drawn.suptitle(shorten(first.title, int(size[0] / 0.075)), x=0.01, ha="left", fontsize=9, fontweight="bold")
     handles, labels = drawn.axes[0].get_legend_handles_labels()
-    if len(handles) > 1 or len(pictures) > 1:
+    if handles:
         drawn.legend(
             handles, labels, loc="outside lower center", ncols=3 if look.titled else 2, fontsize=look.font - 0.5
         )

@@ -13,6 +13,7 @@ from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.core.files import ANOTHER, atomic, canonical_json, file_sha256, write_text
 from stratoscope.report.cite import works_of
 from stratoscope.report.draw import FORMATS, LOOKS, figure, render
+from stratoscope.report.labels import printable
 from stratoscope.report.outline import Sections, sections_of
 from stratoscope.report.page import page
 from stratoscope.report.pictures import Picture
@@ -60,7 +61,7 @@ def _files(result: Result, sections: Sections, style: str) -> Iterator[tuple[str
             yield f"{FIGURES}/{stem}.{kind}", render(drawn, kind)
             drawn.set_layout_engine("none")  # laid out once, it holds for the other formats
         said = list(dict.fromkeys(p.caption for p in pictures))
-        captions.append(f"**{stem}.** {pictures[0].title}. {' '.join(said)}")
+        captions.append(printable(f"**{stem}.** {pictures[0].title}. {' '.join(said)}"))
         yield f"{TABLES}/{stem}.csv", _csv(pictures)
     for stem, tables in _by_file(t for s in sections.sections for t in s.tables).items():
         yield f"{TABLES}/{stem}.csv", _csv(tables)

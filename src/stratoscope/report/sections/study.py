@@ -175,10 +175,10 @@ def _caption(study: Study, blocks: dict[str, Matrix]) -> str:
     tuned = dict(zip(("FT", "FT[2]"), study.tuned, strict=False))
     roles = {"ORIG": study.base, **tuned, **_others(study), **({"RANDOM": study.control} if study.control else {})}
     gone = sorted({layer.index for part in blocks.values() for layer in constant_layers(part)})
-    hatched = f" Hatched: layer{'' if len(gone) == 1 else 's'} {ranges(gone)}, constant on these rows." if gone else ""
+    missing = f" Missing: layer{'' if len(gone) == 1 else 's'} {ranges(gone)}, constant on these rows." if gone else ""
     names = "; ".join(f"{role}: {shorten(name, 32)}" for role, name in roles.items() if name)
     return (
-        f"{names}. The first name of a title is on the rows; layer 0 is at the lower left; one colour scale.{hatched}"
+        f"{names}. The first name of a title is on the rows; layer 0 is at the lower left; one colour scale.{missing}"
     )
 
 

@@ -154,9 +154,8 @@
       return [...band, line];
     });
     traces.push(...spec.levels.map(across(from - 0.4, last + 0.4)));
-    const y = titled(lines(), spec.y), one = traces.length === 1 || (spec.lines.length === 1 && !spec.levels.length);
+    const y = titled(lines(), spec.y);
     Plotly.react(plot, traces, framed(plot, {
-      showlegend: !one,
       xaxis: { ...titled(lines(), spec.x), range: [from - 0.4, last + 0.4], showgrid: false, tick0: 0, dtick: last <= 14 ? (narrow() && last > 8 ? 2 : 1) : last <= 30 ? 2 : 6 },
       yaxis: { ...y, ...(spec.log ? logAxis(spec) : spec.range ? { range: spec.range } : {}) },
     }), QUIET);
