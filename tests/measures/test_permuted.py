@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from stratoscope.core.runfolder import RunFolder
 from torch import Tensor
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.runfolder import RunFolder
 from stratoscope.measures.permuted import matched_rows, permuted_chance
-from stratoscope.measures.score import Setting, score_layers
+from stratoscope.measures.score import score_layers
 from stratoscope.measures.table import parse
+from stratoscope.runs.run import Run
 from stratoscope.statistics.rows import MemoryRows
 
 DEBIASED = [parse("ckasim-debiased")]
@@ -103,11 +104,11 @@ def test_the_seed_decides_and_parts_are_read_again(tmp_path: Path) -> None:
     rows = unrelated(3, SENTENCES, seed=0)
     want = permuted_chance(rows, SENTENCES, DEBIASED, draws=3)
     assert permuted_chance(rows, SENTENCES, DEBIASED, draws=3) == want
-    assert permuted_chance(rows, SENTENCES, DEBIASED, draws=3, setting=Setting(seed=1)) != want
+    assert permuted_chance(rows, SENTENCES, DEBIASED, draws=3, seed=1) != want
     for _ in range(2):
         with RunFolder.open(tmp_path) as folder:
-            setting = Setting(folder=folder, key="k")
-            assert permuted_chance(rows, SENTENCES, DEBIASED, draws=3, setting=setting) == want
+            run = Run(folder)
+            assert permuted_chance(rows, SENTENCES, DEBIASED, draws=3, run=run, key="k") == want
     assert len(list((tmp_path / "parts").glob("chance-*.safetensors"))) == 3
 
 

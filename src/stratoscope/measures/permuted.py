@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,8 +18,9 @@ from torch import Tensor
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.measures.measure import Item
-from stratoscope.measures.score import Setting, run_parts, score_layers
+from stratoscope.measures.score import score_layers
 from stratoscope.measures.table import Request, parse
+from stratoscope.runs.run import Run, Tensors
 from stratoscope.statistics.cross import Pairing
 from stratoscope.statistics.rows import LayerRows, MemoryRows, gather
 
@@ -37,7 +38,9 @@ def permuted_chance(
     pairs: Sequence[Pairing] | None = None,
     draws: int = DRAWS,
     most_rows: int = MOST_ROWS,
-    setting: Setting | None = None,
+    run: Run | None = None,
+    key: Any = None,
+    seed: int = 0,
 ) -> dict[str, float]:
     """Chance level of each request, by its name: the largest score of `draws` pairs of layers, one of them permuted.
 
@@ -45,25 +48,16 @@ def permuted_chance(
     `pairs` (by default any two layers) and a permutation of its own; both directions count. NaN if no drawn layer
     varies.
     """
-    setting = setting or Setting()
+    run = run or Run()
     candidates = list(pairs or combinations(range(rows.layers), 2)) or [(0, 0)]
-    order = np.random.default_rng(setting.seed).permutation(len(candidates))
+    order = np.random.default_rng(seed).permutation(len(candidates))
     names = [r.name for r in wanted]
     items = [
-        {
-            "rows": rows,
-            "sentence": sentence,
-            "measures": names,
-            "pair": candidates[order[k % len(order)]],
-            "draw": k,
-            "most_rows": most_rows,
-            "seed": setting.seed,
-        }
+        {"measures": names, "pair": candidates[order[k % len(order)]], "draw": k, "most_rows": most_rows, "seed": seed}
         for k in range(draws)
     ]
-    # The memory is not part of an item: it does not change the numbers, so it must not change the names of parts.
-    work = partial(_draw, setting.memory / setting.engine.workers)
-    parts = run_parts(work, items, "chance", setting, "chance level")
+    shared = {"rows": rows, "sentence": sentence, "memory": run.memory / run.engine.workers}
+    parts = run.map(_draw, items, name="chance", key=key, label="chance level", shared=shared)
     scores = {name: torch.cat([part[name] for part in parts]) for name in names}
     return {name: float(s[~s.isnan()].max()) if not s.isnan().all() else math.nan for name, s in scores.items()}
 
@@ -106,11 +100,12 @@ def _of_like_length(drawn: np.ndarray, lengths: np.ndarray) -> list[list[int]]:
     return groups
 
 
-def _draw(memory: float, item: Item) -> dict[str, Tensor]:
+def _draw(shared: Any, item: Item) -> Tensors:
     """Scores, in both directions, of a pair of layers whose sentences do not match."""
-    rows, (x, y) = item["rows"], item["pair"]
+    rows, (x, y) = shared["rows"], item["pair"]
     generator = np.random.default_rng([item["seed"], item["draw"]])
-    own, other = matched_rows(item["sentence"], generator, item["most_rows"])
+    own, other = matched_rows(shared["sentence"], generator, item["most_rows"])
     both = MemoryRows([gather(rows, x, own), gather(rows, y, other)], [rows.eps(x), rows.eps(y)])
-    scoring = score_layers(both, [parse(name) for name in item["measures"]], Setting(seed=item["seed"], memory=memory))
+    wanted = [parse(name) for name in item["measures"]]
+    scoring = score_layers(both, wanted, run=Run(memory=shared["memory"]), seed=item["seed"])
     return {name: torch.stack([s.values[0, 1], s.values[1, 0]]) for name, s in scoring.scored.items()}
