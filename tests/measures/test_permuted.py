@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from stratoscope.core.runfolder import RunFolder
 from torch import Tensor
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.measures.permuted import matched_rows, permuted_chance
 from stratoscope.measures.score import score_layers
 from stratoscope.measures.table import parse
+from stratoscope.runs.folder import RunFolder
 from stratoscope.runs.run import Run
 from stratoscope.statistics.rows import MemoryRows
 
