@@ -24,7 +24,7 @@ from typing import Any
 
 from inputs import fetch_mpnet
 from meter import machine
-from stratoscope.cli.show import Console
+from stratoscope.cli.console import Console
 from stratoscope.results.depth import TUNED, UNTUNED, Depth
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.results.comparison import Comparison

@@ -13,6 +13,7 @@ import typer
 from ended import Command
 
 import stratoscope
+import tiny
 from stratoscope.cli.main import app
 from stratoscope.core.errors import OPTION
 
@@ -36,7 +37,8 @@ ALL = dict(commands(typer.main.get_command(app)))
 def test_a_table_that_cannot_be_read(here: Path, command: Command, names: tuple[str, ...], content: str) -> None:
     (here / "rows.tsv").write_text(content)
     needed = {"study": ["tuned"], "cut": ["--budget", "0.1"], "prune": ["--drop", "top:1"]}.get(names[0], [])
-    ended = command(*names, "base", *needed, "--data", "rows.tsv", "--out", "run")
+    model = "base" if names[0] != "perplexity" else tiny.checkpoint("gpt2", here / "decoder", head="causal")
+    ended = command(*names, model, *needed, "--data", "rows.tsv", "--out", "run")
     assert ended.code == 2
     (sentence,) = ended.err.splitlines()
     advice = sentence.rpartition("; ")[2]

@@ -49,8 +49,8 @@ class TaskData:
     """Name of a row of `metrics.METRICS`."""
     note: str = ""
     """What a reader of the numbers should know of these rows, such as a split made by us."""
-    source: Mapping[str, Any] = field(default_factory=dict)
-    """How it was read, by the names of the flags; no part of the identity."""
+    source: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """How the rows were asked for, by the names of `TaskSource`, for `run.yaml`; no part of what they are."""
 
     def __post_init__(self) -> None:
         for split in SPLITS:
