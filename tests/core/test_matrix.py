@@ -35,7 +35,7 @@ def test_layers_keep_their_numbers_when_some_were_left_out() -> None:
     axis = (Layer("m", 2), Layer("m", 5))
     matrix = Matrix("cca", axis, axis, np.array([[1.0, 0.2], [0.3, 1.0]]))
     assert matrix.at(("m", 2), ("m", 5)) == 0.2
-    with pytest.raises(StratoscopeError, match="no layer 3.*2, 5"):
+    with pytest.raises(StratoscopeError, match=r"no layer 3.*2, 5"):
         matrix.at(("m", 3), ("m", 5))
 
 
@@ -52,11 +52,11 @@ def test_models_come_in_the_order_of_the_rows() -> None:
 
 
 def test_an_unknown_model_or_layer_is_named() -> None:
-    with pytest.raises(StratoscopeError, match="'bas'.*'base'.*base, tuned"):
+    with pytest.raises(StratoscopeError, match=r"'bas'.*'base'.*base, tuned"):
         square().between("bas", "tuned")
     with pytest.raises(StratoscopeError, match="model 'x'"):
         square().at(("base", 0), ("x", 0))
-    with pytest.raises(StratoscopeError, match="tuned has no layer 7.*0-1"):
+    with pytest.raises(StratoscopeError, match=r"tuned has no layer 7.*0-1"):
         square().position("tuned", 7)
 
 

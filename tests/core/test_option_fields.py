@@ -60,7 +60,7 @@ def test_hidden_options_are_not_described() -> None:
 
 
 def test_an_unknown_option_names_the_nearest() -> None:
-    with pytest.raises(StratoscopeError, match="'worker'.*'workers'"):
+    with pytest.raises(StratoscopeError, match=r"'worker'.*'workers'"):
         read_options(Some, {"worker": 3})
 
 

@@ -19,7 +19,7 @@ def test_a_comparison_is_a_mapping_of_matrices() -> None:
     assert COMPARISON["ckasim"].measure == "ckasim"
     assert "cca" not in COMPARISON
     assert COMPARISON.get("cca") is None
-    with pytest.raises(StratoscopeError, match="'cka'.*linreg, ckasim"):
+    with pytest.raises(StratoscopeError, match=r"'cka'.*linreg, ckasim"):
         COMPARISON["cka"]
 
 

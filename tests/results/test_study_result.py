@@ -17,7 +17,7 @@ def test_parts_of_a_study_are_found_by_unit() -> None:
     assert list(STUDY.comparisons) == ["cls", "mean"]
     assert list(STUDY.compared) == ["cls", "mean", "localization"]
     assert STUDY["localization"] is STUDY.localization
-    with pytest.raises(StratoscopeError, match="'clz'.*'cls'"):
+    with pytest.raises(StratoscopeError, match=r"'clz'.*'cls'"):
         STUDY["clz"]
 
 
