@@ -35,7 +35,7 @@ class Some:
     memory: float | None = memory()
     batch_tokens: int | None = batch_tokens()
     overwrite: bool = overwrite()
-    secret: Any = option(None, "For Python only.", hidden=True)
+    secret: str | None = option(None, "For Python only.", hidden=True)
     own: int = 3
 
 

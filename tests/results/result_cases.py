@@ -178,7 +178,7 @@ RESULTS: dict[str, Result] = {r.KIND: r for r in (COMPARISON, DEPTH, CUT, FINETU
 
 
 def assert_same(got: Any, want: Any, where: str = "result") -> None:
-    """Both hold the same in every field that is stored: types, values, dtypes of arrays, NaN where the other has NaN."""
+    """Both hold the same in every stored field: types, values, dtypes of arrays, NaN where the other has NaN."""
     if dataclasses.is_dataclass(want):
         assert type(got) is type(want), where
         for f in stored(want):

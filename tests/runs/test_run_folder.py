@@ -1,35 +1,45 @@
+"""Run folders: one writer, parts that are whole or missing, and nothing touched that no run made."""
+
 from __future__ import annotations
 
 import errno
-import math
 import os
+import shutil
 import signal
-import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import save_file
 
+from results.result_cases import COMPARISON, RESULTS
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.files import atomic, canonical_json, digest, disk_errors, file_sha256, write_text
-from stratoscope.runs.folder import LOCK, PARTS, RunFolder
+from stratoscope.runs import folder as module
+from stratoscope.runs.folder import LOCK, MARK, PARTS, RunFolder, is_ours
+from stratoscope.runs.kinds import KINDS
 
 SOURCE = str(Path(__file__).parents[2] / "src")
+WHOLE = {"x": torch.arange(4.0)}
 
 
-def names(folder: Path) -> list[str]:
-    return sorted(p.name for p in folder.rglob("*"))
+def snapshot(folder: Path) -> dict[str, object]:
+    """Everything in a folder: what files hold, where links lead."""
+    found: dict[str, object] = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        found[name] = os.readlink(path) if path.is_symlink() else None if path.is_dir() else path.read_bytes()
+    return found
 
 
-def put(text: str, path: Path) -> None:
-    path.write_text(text, encoding="utf-8")
+def refused(folder: Path, words: str, **how: object) -> None:
+    """The folder is refused, and left as it was."""
+    before = snapshot(folder) if folder.is_dir() else None
+    with pytest.raises(StratoscopeError, match=words), RunFolder.open(folder, **how):  # type: ignore[arg-type]
+        raise AssertionError("opened")
+    assert before is None or snapshot(folder) == before
 
 
 @contextmanager
@@ -47,203 +57,252 @@ def child(script: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-# --- plain data ------------------------------------------------------------------------------------------------------
-
-
-def test_equal_values_have_equal_digests_whatever_the_order_of_their_keys() -> None:
-    assert digest({"a": 1, "b": [1.5, None]}) == digest({"b": (1.5, None), "a": 1})
-    assert digest({"a": 1}) != digest({"a": 2})
-    assert len(digest("x")) == 16
-    assert len(digest("x", length=64)) == 64
-
-
-def test_a_digest_is_the_same_in_every_version_and_process() -> None:
-    # Names of parts on users' disks: a changed digest throws finished work away.
-    assert digest(["ä", 1, 0.1, True, {"k": None}]) == "a1849dd8515c3393"
-
-
-def test_json_has_no_nan() -> None:
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        canonical_json([math.nan])
-
-
-def test_a_file_hash_is_that_of_its_bytes(tmp_path: Path) -> None:
-    (tmp_path / "f").write_bytes(b"abc")
-    assert file_sha256(tmp_path / "f") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-
-
-# --- atomic files ----------------------------------------------------------------------------------------------------
-
-
-def test_a_writer_that_raises_midway_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "f.txt"
-    write_text(path, "old")
-
-    def write_half() -> None:
-        with atomic(path, "w") as f:
-            f.write("new, but onl")
-            f.flush()
-            raise RuntimeError("midway")
-
-    with pytest.raises(RuntimeError, match="midway"):
-        write_half()
-    assert path.read_text() == "old"
-    assert names(tmp_path) == ["deep", "f.txt"]
-
-
-def test_a_reader_sees_the_old_file_until_the_new_one_is_whole(tmp_path: Path) -> None:
-    path = tmp_path / "f.txt"
-    write_text(path, "old")
-    with atomic(path, "w") as f:
-        f.write("new")
-        f.flush()
-        assert path.read_text() == "old"
-    assert path.read_text() == "new"
-
-
-def test_a_process_killed_midway_leaves_the_old_file_and_its_litter_is_swept(tmp_path: Path) -> None:
-    path = tmp_path / "result.json"
-    write_text(path, "old")
-    script = (
-        "from stratoscope.core.runfolder import atomic; from pathlib import Path; import time\n"
-        f"with atomic(Path({str(path)!r}), 'w') as f:\n"
-        "    f.write('half'); f.flush(); print('ready', flush=True); time.sleep(60)"
-    )
-    with child(script) as process:
-        process.kill()
-        process.wait()
-        assert path.read_text() == "old"
-        assert len(names(tmp_path)) == 2
-    with RunFolder.open(tmp_path):
-        assert names(tmp_path) == sorted([LOCK, "result.json"])
-
-
-def test_files_are_readable_by_whom_the_umask_allows(tmp_path: Path) -> None:
-    before = os.umask(0o022)
-    try:
-        write_text(tmp_path / "f", "x")
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((tmp_path / "f").stat().st_mode) == 0o644
-
-
-# --- failures of the disk --------------------------------------------------------------------------------------------
-
-
-def rust_error(number: int) -> SafetensorError:
-    return SafetensorError(f"Error while serializing: I/O error: whatever (os error {number})")
-
-
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-@pytest.mark.parametrize("kind", [lambda n: OSError(n, os.strerror(n)), rust_error])
-def test_a_full_disk_is_one_sentence(kind: type[Exception], number: int) -> None:
-    with pytest.raises(StratoscopeError, match=r"no space left on the disk of out; free some or choose another --out"):
-        raise_in_disk_errors(kind(number))
-
-
-@pytest.mark.parametrize("kind", [lambda n: OSError(n, os.strerror(n)), rust_error])
-def test_other_failures_say_what_the_system_said(kind: type[Exception]) -> None:
-    with pytest.raises(StratoscopeError, match=r"cannot write to out: Read-only file system; choose another --out"):
-        raise_in_disk_errors(kind(errno.EROFS))
-
-
-def test_what_is_no_failure_of_the_disk_passes_through() -> None:
-    for error in (ValueError("x"), SafetensorError("no tensors"), OSError("no number")):
-        with pytest.raises(type(error)):
-            raise_in_disk_errors(error)
-
-
-def raise_in_disk_errors(error: Exception) -> None:
-    with disk_errors(Path("out")):
-        raise error
-
-
-def test_safetensors_tells_the_number_of_its_error(tmp_path: Path) -> None:
-    """The words `disk_errors` reads are those the installed safetensors writes."""
-    (tmp_path / "file").touch()
-    with (
-        pytest.raises(StratoscopeError, match=r"cannot write to .*: Not a directory"),
-        disk_errors(tmp_path),
-    ):
-        save_file({"x": torch.zeros(2)}, tmp_path / "file" / "x.safetensors")
-
-
-# --- one run per folder ----------------------------------------------------------------------------------------------
+# --- one writer ------------------------------------------------------------------------------------------------------
 
 HOLD = (
-    "from stratoscope.core.runfolder import RunFolder; import time\n"
+    "from stratoscope.runs.folder import RunFolder; import time\n"
     "with RunFolder.open({path!r}):\n    print('ready', flush=True); time.sleep(60)"
 )
 
 
 def test_a_second_run_gets_a_sentence_until_the_first_ends(tmp_path: Path) -> None:
     with child(HOLD.format(path=str(tmp_path))) as process:
-        with (
-            pytest.raises(StratoscopeError, match="is in use by another run; wait for it to end or choose another"),
-            RunFolder.open(tmp_path),
-        ):
-            pass
+        refused(tmp_path, "in use by another run")
         process.send_signal(signal.SIGKILL)
         process.wait()
         with RunFolder.open(tmp_path) as folder:
             assert folder.path == tmp_path
 
 
-def test_a_second_run_does_not_sweep_the_files_of_the_first(tmp_path: Path) -> None:
+def test_a_second_run_does_not_remove_the_files_of_the_first(tmp_path: Path) -> None:
     with RunFolder.open(tmp_path):
-        (tmp_path / ".result.json.1.tmp").touch()
-        with pytest.raises(StratoscopeError, match="in use"), RunFolder.open(tmp_path):
-            pass
-        assert (tmp_path / ".result.json.1.tmp").exists()
+        (tmp_path / ".result.json.1-0123abcd.tmp").touch()
+        refused(tmp_path, "in use")
 
 
-def test_a_folder_of_another_kind_of_result_is_refused(tmp_path: Path) -> None:
+def test_a_folder_is_ours_from_its_first_run_on(tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "out"
+    assert not is_ours(out)
+    with RunFolder.open(out):
+        assert is_ours(out)
+    assert is_ours(out)
+    assert list(snapshot(out)) == [LOCK]
+
+
+def test_a_run_killed_while_it_made_its_lock_blocks_nothing(tmp_path: Path) -> None:
+    (tmp_path / LOCK).touch()
+    with RunFolder.open(tmp_path):
+        pass
+    assert (tmp_path / LOCK).read_text() == MARK
+
+
+# --- what is refused, and left as it is ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["", " ", "\n"])
+def test_an_empty_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StratoscopeError, match=r"--out.*empty"), RunFolder.open(name):
+        pass
+    assert not snapshot(tmp_path)
+
+
+def test_a_file_in_the_place_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("mine")
+    refused(tmp_path / "f", "is a file")
+    refused(tmp_path / "f" / "out", "Not a directory")
+    assert snapshot(tmp_path) == {"f": b"mine"}
+
+
+def test_a_link_to_nothing(tmp_path: Path) -> None:
+    (tmp_path / "out").symlink_to(tmp_path / "nothing")
+    refused(tmp_path / "out", "link to nothing")
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_link_to_a_folder_is_that_folder(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "real")
+    with RunFolder.open(tmp_path / "out") as folder:
+        folder.save("a.safetensors", WHOLE)
+    assert (tmp_path / "real" / PARTS / "a.safetensors").is_file()
+
+
+def text_file(path: Path) -> None:
+    path.write_bytes(b'{"mine": 1}\xff')
+
+
+def json_file(path: Path) -> None:
+    path.write_text('{"mine": 1}')
+
+
+def folder_with_file(path: Path) -> None:
+    path.mkdir()
+    (path / "mine").write_text("mine")
+
+
+def link_to_file(path: Path) -> None:
+    (path.parent / "elsewhere").write_text("mine")
+    path.symlink_to(path.parent / "elsewhere")
+
+
+def link_to_nothing(path: Path) -> None:
+    path.symlink_to(path.parent / "nothing")
+
+
+def empty_file(path: Path) -> None:
+    path.touch()
+
+
+FOREIGN: list[Callable[[Path], None]] = [text_file, json_file, folder_with_file, link_to_file, link_to_nothing]
+NAMES = [*(k.file for k in KINDS), "report.html", "figures", "parts", "run.yaml", "result.arrays.safetensors"]
+
+
+@pytest.mark.parametrize("make", [*FOREIGN, empty_file])
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_user_has_under_our_names(name: str, make: Callable[[Path], None], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    make(out / name)
+    refused(out, f"'{name}'.*no run|holds", makes="result.json")
+    refused(out, f"'{name}'.*no run|holds", makes="result.json", alone=True)
+    assert not (out / LOCK).exists()
+
+
+@pytest.mark.parametrize("make", FOREIGN)
+def test_a_lock_of_another_tool(make: Callable[[Path], None], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    make(out / LOCK)
+    refused(out, rf"'{LOCK}'.*no run")
+
+
+def test_an_empty_lock_beside_files_of_the_users_own(tmp_path: Path) -> None:
+    (tmp_path / LOCK).touch()
+    (tmp_path / "mine.txt").write_text("mine")
+    refused(tmp_path, rf"'{LOCK}'.*no run")
+
+
+def test_a_lock_that_links_to_a_lock_of_ours(tmp_path: Path) -> None:
+    with RunFolder.open(tmp_path / "a"):
+        pass
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / LOCK).symlink_to(tmp_path / "a" / LOCK)
+    refused(tmp_path / "b", rf"'{LOCK}'.*no run")
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=[k.name for k in KINDS])
+def test_a_folder_of_another_kind(kind: object, tmp_path: Path) -> None:
     """Figures and page of the two would replace each other."""
-    (tmp_path / "result.json").write_text("{}")
-    with (
-        pytest.raises(StratoscopeError, match=r"holds a comparison \(result.json\); choose another --out"),
-        RunFolder.open(tmp_path, makes="depth.json"),
-    ):
-        pass
-    assert not (tmp_path / ".lock").exists()
-    with RunFolder.open(tmp_path, makes="result.json"), RunFolder.open(tmp_path / "below", makes="depth.json"):
-        pass
-
-
-def test_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
-    (tmp_path / "f").touch()
-    with pytest.raises(StratoscopeError, match=r"--out .*/f is a file; give a folder"), RunFolder.open(tmp_path / "f"):
-        pass
-    with (
-        pytest.raises(StratoscopeError, match=r"cannot write to .*/f/out: Not a directory; choose another --out"),
-        RunFolder.open(tmp_path / "f" / "out"),
-    ):
-        pass
-
-
-def test_a_parts_folder_of_the_users_own_is_never_touched(tmp_path: Path) -> None:
-    (tmp_path / PARTS).mkdir()
-    (tmp_path / PARTS / "engine.step").touch()
-    with (
-        pytest.raises(StratoscopeError, match="has a folder 'parts' that no run made; choose another --out"),
-        RunFolder.open(tmp_path),
-    ):
-        pass
-    assert names(tmp_path) == ["engine.step", PARTS]
-
-
-def test_only_litter_of_runs_is_swept(tmp_path: Path) -> None:
-    with RunFolder.open(tmp_path) as folder:
-        folder.save("a.bin", partial(put, "a"))
-    elsewhere = tmp_path / "other-run" / ".result.json.1.tmp"
-    elsewhere.parent.mkdir()
-    kept = [elsewhere, tmp_path / "mine.tmp", tmp_path / ".tmpdir-of-mine"]
-    swept = [tmp_path / ".result.json.1.tmp", tmp_path / PARTS / ".a.bin.7.tmp", tmp_path / PARTS / ".tmpRFmee9"]
-    for path in (*kept, *swept):
-        path.touch()
+    row = next(k for k in KINDS if k is kind)
     with RunFolder.open(tmp_path):
-        assert all(p.exists() for p in kept)
-        assert not any(p.exists() for p in swept)
+        RESULTS[row.name].save(tmp_path)
+    for other in KINDS:
+        if other is not row:
+            refused(tmp_path, rf"holds {row.what} \({row.file}\)", makes=other.file)
+    with RunFolder.open(tmp_path, makes=row.file):
+        pass
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"mine": 1}'])
+def test_a_result_of_ours_that_is_past_recognition_can_be_made_again_by_its_own_kind_only(
+    content: bytes, tmp_path: Path
+) -> None:
+    with RunFolder.open(tmp_path):
+        (tmp_path / "result.json").write_bytes(content)
+    with RunFolder.open(tmp_path, makes="result.json"):
+        pass
+    refused(tmp_path, r"result\.json", makes="depth.json")
+
+
+def test_a_saved_result_without_a_lock_is_ours(tmp_path: Path) -> None:
+    COMPARISON.save(tmp_path)
+    with RunFolder.open(tmp_path, makes="result.json"):
+        pass
+    refused(tmp_path, "holds a comparison", makes="depth.json")
+
+
+def test_a_checkpoint_is_not_written_among_a_users_own_files(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("mine")
+    refused(tmp_path, "no run", alone=True)
+
+
+def test_nor_is_it_once_another_run_has_been_there(tmp_path: Path) -> None:
+    """A comparison may share a folder; that does not make the user's files ours."""
+    (tmp_path / "README.md").write_text("mine")
+    with RunFolder.open(tmp_path, makes="result.json"):
+        pass
+    with RunFolder.open(tmp_path, makes="result.json"):
+        pass
+    refused(tmp_path, "no run", alone=True)
+
+
+def test_a_checkpoint_goes_to_a_folder_that_a_run_made_for_itself(tmp_path: Path) -> None:
+    for _ in range(2):
+        with RunFolder.open(tmp_path / "out", alone=True) as folder:
+            (folder.path / "config.json").write_text("ours")
+
+
+# --- what survives ---------------------------------------------------------------------------------------------------
+
+
+def users_own(folder: Path, names: list[str]) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+
+
+KEPT = [
+    "notes.txt",
+    ".x.tmp",
+    ".notes.txt.12.tmp",
+    ".tmpdir1",
+    "mine.tmp",
+    "result.json.bak",
+    "other-run/.result.json.1.tmp",
+    "data/parts/a",
+]
+
+
+def test_a_users_own_files_survive_a_run(tmp_path: Path) -> None:
+    users_own(tmp_path, KEPT)
+    for _ in range(2):
+        with RunFolder.open(tmp_path, makes="result.json") as folder:
+            folder.save("a.safetensors", WHOLE)
+            folder.drop_parts()
+    left = {k: v for k, v in snapshot(tmp_path).items() if v is not None}
+    assert left.pop(LOCK)
+    assert left == {name: name.encode() for name in KEPT}
+
+
+def test_what_a_killed_run_left_half_written_is_removed(tmp_path: Path) -> None:
+    with RunFolder.open(tmp_path) as folder:
+        folder.save("a.safetensors", WHOLE)
+        folder.save("sub/b.safetensors", WHOLE)
+    leftovers = [
+        ".result.json.1-0123abcd.tmp",
+        ".result.arrays.safetensors.77-0123abcd.tmp",
+        ".run.yaml.1-0123abcd.tmp",
+        ".report.html.1-0123abcd.tmp",
+        "figures/.ckasim.png.1-0123abcd.tmp",
+        "parts/.a.safetensors.7.tmp",
+        "parts/.tmpRFmee9",
+        "parts/sub/.b.safetensors.9.tmp",
+        "parts/sub/.b.safetensors.sha256.9-0123abcd.tmp",
+    ]
+    users_own(tmp_path, [*leftovers, *KEPT])
+    with RunFolder.open(tmp_path) as folder:
+        assert folder.has("a.safetensors")
+        assert folder.has("sub/b.safetensors")
+        there = snapshot(tmp_path)
+        assert not [name for name in leftovers if name in there]
+        assert not [name for name in KEPT if name not in there]
+
+
+def test_a_folder_that_no_run_made_has_no_leftovers_of_ours(tmp_path: Path) -> None:
+    users_own(tmp_path, [".result.json.1.tmp", ".result.json.1-0123abcd.tmp"])
+    with RunFolder.open(tmp_path, makes="result.json"):
+        assert len(snapshot(tmp_path)) == 3
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------
@@ -256,59 +315,94 @@ def folder(tmp_path: Path) -> Iterator[RunFolder]:
 
 
 def test_a_saved_part_is_there_for_the_next_run(folder: RunFolder) -> None:
-    assert not folder.has("a.bin")
-    assert folder.save("a.bin", partial(put, "whole")).read_text() == "whole"
-    assert folder.has("a.bin")
-    assert RunFolder(folder.path).has("a.bin")
+    assert not folder.has("a")
+    assert folder.save("a", WHOLE) == folder.part("a")
+    assert folder.has("a")
+    assert RunFolder(folder.path).has("a")
+    assert torch.equal(folder.load("a")["x"], WHOLE["x"])
 
 
-def test_a_damaged_part_counts_as_absent(folder: RunFolder) -> None:
-    folder.save("a.bin", partial(put, "whole"))
-    folder.part("a.bin").write_text("whOle")
-    assert not folder.has("a.bin")
-    folder.save("a.bin", partial(put, "whole"))
-    assert folder.has("a.bin")
+def test_tensors_need_not_be_contiguous(folder: RunFolder) -> None:
+    square = torch.arange(9.0).reshape(3, 3)
+    folder.save("a", {"t": square.T, "row": square[1]})
+    assert torch.equal(folder.load("a")["t"], square.T)
+    assert torch.equal(folder.load("a")["row"], square[1])
 
 
-@pytest.mark.parametrize("lost", ["a.bin", "a.bin.sha256"])
-def test_a_part_without_its_file_or_seal_counts_as_absent(folder: RunFolder, lost: str) -> None:
-    folder.save("a.bin", partial(put, "whole"))
-    folder.part(lost).unlink()
-    assert not folder.has("a.bin")
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
 
 
-def test_a_part_whose_writer_fails_leaves_the_old_one(folder: RunFolder) -> None:
-    def fail(path: Path) -> None:
-        path.write_text("half")
-        raise OSError(errno.ENOSPC, "No space left on device")
+DAMAGE: dict[str, Callable[[Path, Path], object]] = {
+    "a flipped byte": lambda part, mark: flip(part),
+    "cut short": lambda part, mark: part.write_bytes(part.read_bytes()[:-1]),
+    "an empty part": lambda part, mark: part.write_bytes(b""),
+    "no part": lambda part, mark: part.unlink(),
+    "no checksum": lambda part, mark: mark.unlink(),
+    "an empty checksum": lambda part, mark: mark.write_bytes(b""),
+    "a checksum cut short": lambda part, mark: mark.write_bytes(mark.read_bytes()[:40]),
+    "a flipped checksum": lambda part, mark: flip(mark),
+    "a checksum that is not UTF-8": lambda part, mark: mark.write_bytes(b"\xff\xfe" + mark.read_bytes()),
+}
 
-    folder.save("a.bin", partial(put, "old"))
-    with pytest.raises(StratoscopeError, match="no space left on the disk of"):
-        folder.save("a.bin", fail)
-    assert folder.has("a.bin")
-    assert folder.part("a.bin").read_text() == "old"
-    assert names(folder.path / PARTS) == ["a.bin", "a.bin.sha256"]
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_part_counts_as_missing_and_is_made_again(
+    folder: RunFolder, damage: Callable[[Path, Path], object]
+) -> None:
+    folder.save("a", WHOLE)
+    damage(folder.part("a"), folder.part("a.sha256"))
+    assert not folder.has("a")
+    folder.save("a", WHOLE)
+    assert folder.has("a")
+    assert torch.equal(folder.load("a")["x"], WHOLE["x"])
 
 
-def test_a_part_written_by_a_worker_counts_once_sealed(folder: RunFolder) -> None:
-    path = folder.part("of/worker.bin")
-    path.parent.mkdir(parents=True)
-    path.write_text("x")
-    assert not folder.has("of/worker.bin")
-    folder.seal("of/worker.bin")
-    assert folder.has("of/worker.bin")
+def test_a_checksum_that_ends_with_a_line_is_as_good(folder: RunFolder) -> None:
+    folder.save("a", WHOLE)
+    mark = folder.part("a.sha256")
+    mark.write_bytes(mark.read_bytes() + b"\n")
+    assert folder.has("a")
+
+
+def fail_with(number: int) -> Callable[..., None]:
+    def fail(tensors: object, path: Path) -> None:
+        Path(path).write_bytes(b"half")
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+def test_a_full_disk_leaves_the_old_part_and_is_one_sentence(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.save("a", WHOLE)
+    before = snapshot(folder.path)
+    monkeypatch.setattr(module, "save_file", fail_with(errno.ENOSPC))
+    with pytest.raises(StratoscopeError, match="no space left"):
+        folder.save("a", {"x": torch.zeros(3)})
+    assert snapshot(folder.path) == before
+    assert folder.has("a")
+
+
+def test_a_folder_removed_in_the_middle_is_one_sentence_and_is_not_made_again(folder: RunFolder) -> None:
+    folder.save("a", WHOLE)
+    folder.check()
+    shutil.rmtree(folder.path)
+    for go_on in (folder.check, lambda: folder.save("b", WHOLE)):
+        with pytest.raises(StratoscopeError, match="was removed"):
+            go_on()
+    assert not folder.path.exists()
 
 
 def test_dropping_parts_keeps_those_asked_for_and_nothing_else(folder: RunFolder) -> None:
-    for name in ("activations-1.bin", "basis-1.bin", "coordinates-1/0.bin"):
-        folder.save(name, partial(put, "x"))
+    for name in ("activations-1", "basis-1", "coordinates-1/0"):
+        folder.save(name, WHOLE)
     folder.drop_parts(keep=lambda name: name.startswith("activations-"))
-    assert folder.has("activations-1.bin")
-    assert names(folder.path / PARTS) == ["activations-1.bin", "activations-1.bin.sha256"]
+    assert folder.has("activations-1")
+    assert set(snapshot(folder.path / PARTS)) == {"activations-1", "activations-1.sha256"}
     folder.drop_parts()
-    assert not (folder.path / PARTS).exists()
-
-
-def test_dropping_parts_of_a_folder_without_any(folder: RunFolder) -> None:
+    assert list(snapshot(folder.path)) == [LOCK]
     folder.drop_parts()
-    assert names(folder.path) == [LOCK]
