@@ -14,7 +14,7 @@ from stratoscope.runs.kinds import KINDS, Kind, kind_in, kind_named
 def test_a_row_leads_to_its_class_and_back(kind: Kind, tmp_path: Path) -> None:
     cls = kind.load_class()
     assert issubclass(cls, Result)
-    assert cls.KIND == kind.name
+    assert kind.name == cls.KIND
     assert cls.kind() is kind is kind_named(kind.name)
     assert kind_in(tmp_path) is None
     (tmp_path / kind.file).touch()
