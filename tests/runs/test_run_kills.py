@@ -1,4 +1,4 @@
-"""Real processes killed at random: whatever was going on, the run that is resumed gives the bytes of one never killed."""
+"""Real processes killed at random: a run that is resumed gives the bytes of one that was never killed."""
 
 from __future__ import annotations
 
