@@ -113,8 +113,9 @@ def check_options(options: Any) -> None:
             raise StratoscopeError(f"expected {flag} as a number, got '{value}'")
         if value < known.least:
             raise StratoscopeError(f"expected {flag} of at least {known.least:g}, got {value:g}")
-    if not 0 <= getattr(options, "seed", 0) < 2**63:
-        raise StratoscopeError(f"expected a --seed of at least 0 and below 2^63, got {options.seed}")
+    number = getattr(options, "seed", 0)
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 2**63:
+        raise StratoscopeError(f"expected a --seed of at least 0 and below 2^63, got {number}")
 
 
 BYTES = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}

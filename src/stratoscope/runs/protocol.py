@@ -33,7 +33,7 @@ def read_protocol(path: Path, *, command: str, known: Mapping[str, Any]) -> dict
         plain = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as e:
         raise StratoscopeError(f"cannot read --config {path}: {e.strerror}; give a file such as a run's {FILE}") from e
-    except (yaml.YAMLError, UnicodeDecodeError) as e:
+    except (yaml.YAMLError, ValueError, RecursionError) as e:  # ValueError: not UTF-8, or a date that is none
         raise StratoscopeError(f"--config {path} is not YAML ({str(e).splitlines()[0]})") from e
     if not isinstance(plain, dict):
         raise StratoscopeError(f"--config {path}: expected keys and values, got {type(plain).__name__}")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +19,7 @@ from stratoscope.core.provenance import code_key, versions
 from stratoscope.core.record import to_plain
 from stratoscope.engine.base import Engine
 from stratoscope.engine.local import InProcess, local_engine
-from stratoscope.runs.folder import RunFolder
+from stratoscope.runs.folder import PAGE, RunFolder
 from stratoscope.runs.kinds import kind_named
 from stratoscope.runs.protocol import write_protocol
 
@@ -30,8 +30,6 @@ Work = Callable[[Any, Item], Tensors]
 Draw = Callable[[Path, Any], Any]
 """Writes figures and page of a finished result into its folder, which is still held."""
 R = TypeVar("R")
-
-PAGE = "report.html"
 
 
 @dataclass(frozen=True)
@@ -205,11 +203,13 @@ def run(
     with ExitStack() as stack:
         path = stack.enter_context(tempfile.TemporaryDirectory(prefix="stratoscope-")) if out is None else out
         folder = stack.enter_context(RunFolder.open(path, makes=kind_named(request.kind).file, alone=alone))
+        stack.enter_context(_while_there(folder))
         result = finished(folder.path, request, overwrite=overwrite, progress=progress, whole=whole)
         fresh = result is None
         if result is None:
             workers = stack.enter_context(closing(engine()))
             result = compute(Run(folder, workers, progress, memory or physical_memory() / 2))
+            folder.check()
             result = save(result, folder.path, request)
         folder.drop_parts(keep)
         if out is None:
@@ -218,7 +218,20 @@ def run(
             write_protocol(folder.path, protocol)
         if draw is not None and (fresh or not (folder.path / PAGE).is_file()):
             draw(folder.path, result)
+        folder.check()
     return result
+
+
+@contextmanager
+def _while_there(folder: RunFolder) -> Iterator[None]:
+    """Whatever goes wrong once the folder is removed, that is the reason; files made in it since are no result."""
+    try:
+        yield
+    except StratoscopeError:
+        raise
+    except Exception:
+        folder.check()
+        raise
 
 
 def save(result: R, folder: Path, request: Request) -> R:
@@ -227,8 +240,6 @@ def save(result: R, folder: Path, request: Request) -> R:
     made_by = {"request": asked, "digest": request.digest, "code": code_key(), "versions": versions()}
     answer: Any = result
     answer = replace(answer, provenance={**answer.provenance, **made_by})
-    if not folder.is_dir():
-        raise StratoscopeError(f"{folder} was removed during the run; run the same command again")
     answer.save(folder)
     saved: R = answer
     return saved
