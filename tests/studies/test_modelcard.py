@@ -7,13 +7,13 @@ import pytest
 from huggingface_hub import ModelCard
 
 from stratoscope.core.value import Value
-from stratoscope.results.cut import Cut, Tested
+from stratoscope.results import cut as results
 from stratoscope.studies.cut.card import escaped, model_card, ranges, spelled
 
 
-def made(**changes: Any) -> Cut:
+def made(**changes: Any) -> results.Cut:
     point = Value(0.9, 0.88, 0.92)
-    small = Cut(
+    small = results.Cut(
         model={"name": "tuned", "source": "org/tuned", "hub": True, "blocks": 6},
         loads_with="AutoModelForSequenceClassification",
         kept=(1, 2, 3, 6),
@@ -25,7 +25,7 @@ def made(**changes: Any) -> Cut:
         rows={"choose": 436, "confirm": 437, "seed": 0},
         whole_on_choice_rows=0.9,
         candidates=(),
-        tested=(Tested((1, 2, 3, 6), point, confirmed=True), Tested((1, 2, 3), point, confirmed=False)),
+        tested=(results.Tested((1, 2, 3, 6), point, confirmed=True), results.Tested((1, 2, 3), point, confirmed=False)),
         before=point,
         after=replace(point, value=0.895),
         difference=Value(-0.005, -0.0091, 0.001),
