@@ -261,7 +261,7 @@ def test_a_full_disk(disk: Path, reached: str, here: Path, command: Command, mon
     assert_refused(ended, "no space left on the disk of disk/run", at_work=True)
     kept = left(disk / "run")
     assert not [name for name in kept if "tmp" in name]
-    assert any(name.startswith("parts/activations-") for name in kept) == (reached == "preparing")
+    assert any(name.startswith("parts/layers-") for name in kept) == (reached == "preparing")
     assert ("result.json" in kept) == (reached == "drawing")
     # the next run in a roomier place goes on with what was finished
     from stratoscope.cli import show

@@ -71,7 +71,7 @@ def test_compare_then_report_without_any_model(here: Path, home: Path, command: 
     assert list(result) == ["svsim", "neuronsim@0.5"]
     assert [str(r) for r in result["svsim"].rows] == ["a:1", "a:2", "a:3", "b:1", "b:2", "b:3"]
     assert (result.data["sentences"], result.data["unit"], result.provenance["seed"]) == (8, "mean", 3)
-    assert all(p.name.startswith("activations-") for p in (here / "run" / "parts").iterdir())
+    assert all(p.name.startswith("layers-") for p in (here / "run" / "parts").iterdir())
 
     before = {p: p.read_bytes() for p in (here / "run").rglob("*") if p.suffix in (".html", ".png", ".json")}
     assert {p.suffix for p in before} == {".html", ".png", ".json"}
