@@ -128,7 +128,9 @@ def _basis(kept: Path | Tensors, *, transforms: bool = False) -> LayerBasis:
     if not isinstance(kept, Path):
         return LayerBasis.from_tensors(kept)
     with safe_open(kept, "pt") as f:
-        return LayerBasis.from_tensors({name: f.get_tensor(name) for name in list(f.keys()) if transforms or name != "to"})
+        return LayerBasis.from_tensors(
+            {name: f.get_tensor(name) for name in list(f.keys()) if transforms or name != "to"}
+        )
 
 
 def _coordinates(
