@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import itertools
 import textwrap
 from pathlib import Path
 from typing import Any, get_args
@@ -87,8 +88,12 @@ def _docstrings(cls: type) -> dict[str, str]:
         if not dataclasses.is_dataclass(one):
             continue
         body = ast.parse(textwrap.dedent(inspect.getsource(one))).body[0].body  # type: ignore[attr-defined]
-        for line, after in zip(body, body[1:], strict=False):
-            if isinstance(line, ast.AnnAssign) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+        for line, after in itertools.pairwise(body):
+            if (
+                isinstance(line, ast.AnnAssign)
+                and isinstance(after, ast.Expr)
+                and isinstance(after.value, ast.Constant)
+            ):
                 found[ast.unparse(line.target)] = " ".join(str(after.value.value).split())
     return found
 

@@ -42,7 +42,7 @@ def test_a_table_that_cannot_be_read(here: Path, command: Command, names: tuple[
     assert ended.code == 2
     (sentence,) = ended.err.splitlines()
     advice = sentence.rpartition("; ")[2]
-    assert ("mend the line" in advice) == (content == RAGGED)
+    assert ("fix the line" in advice) == (content == RAGGED)
     assert set(OPTION.findall(advice)) <= ALL[names]
     assert ("--columns" in advice) == ("--columns" in ALL[names])
 
@@ -64,9 +64,9 @@ def test_the_columns_of_a_published_task_cannot_be_named(here: Path, command: Co
     folder.mkdir()
     for train, words in {
         "text\tlabel\ngood\t1\n": "columns sentence, label, got no sentence; rename the columns (text, label)\n",
-        "sentence\tlabel\ngood\t1\nbad\n": "line 3: expected 2 columns (sentence, label), got 1; mend the line\n",
+        "sentence\tlabel\ngood\t1\nbad\n": "line 3: expected 2 columns (sentence, label), got 1; fix the line\n",
         "sentence\tlabel\n1\t1\n": "got the number 1 and numbers only in the whole column\n",
-        "sentence\tlabel\ngood\tyes\n": "labels negative, positive or 0, 1, got 'yes'; mend the row\n",
+        "sentence\tlabel\ngood\tyes\n": "labels negative, positive or 0, 1, got 'yes'; fix the row\n",
     }.items():
         for name in ("train.tsv", "dev.tsv"):
             (folder / name).write_text(train)

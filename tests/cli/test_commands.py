@@ -15,8 +15,10 @@ from stratoscope.cli.main import COMMANDS
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.measures.table import MEASURES
 from stratoscope.models.families import FAMILIES
+from stratoscope.models.read.store import PART
 from stratoscope.results.comparison import Comparison
 from stratoscope.runs.folder import RunFolder
+from stratoscope.runs.run import part_prefix
 
 HEAVY = ("torch", "transformers", "matplotlib", "pandas", "numpy", "scipy", "plotly", "safetensors", "rich", "yaml")
 
@@ -75,13 +77,16 @@ def test_compare_then_report_without_any_model(here: Path, home: Path, command: 
     assert "run/report.html" in ended.out
     assert "run/result.json" in ended.out
     assert "Traceback" not in ended.err
-    assert re.search(r"^reading with a: [\d,]+ to do\nreading with a: done in ", ended.err, flags=re.MULTILINE)
+    assert re.search(r"^reading .*\ba: [\d,]+ to do\nreading .*\ba: done in ", ended.err, flags=re.MULTILINE)
     assert re.search(r"^drawing: done in ", ended.err, flags=re.MULTILINE)
     result = Comparison.load("run")
     assert list(result) == ["svsim", "neuronsim@0.5"]
     assert [str(r) for r in result["svsim"].rows] == ["a:1", "a:2", "a:3", "b:1", "b:2", "b:3"]
-    assert (result.data["sentences"], result.data["unit"], result.provenance["seed"]) == (8, "mean", 3)
-    assert all(p.name.startswith("activations-") for p in (here / "run" / "parts").iterdir())
+    assert (result.data["sentences"], result.data["unit"]) == (8, "mean")
+    assert result.provenance["request"]["options"]["seed"] == 3
+    kept = [p.name for p in (here / "run" / "parts").rglob("*.safetensors")]
+    assert kept
+    assert all(name.startswith(part_prefix(PART)) for name in kept), "activations and nothing else"
 
     before = {p: p.read_bytes() for p in (here / "run").rglob("*") if p.suffix in (".html", ".png", ".json")}
     assert {p.suffix for p in before} == {".html", ".png", ".json"}
@@ -96,6 +101,17 @@ def test_compare_then_report_without_any_model(here: Path, home: Path, command: 
 
     again = command("report", "run")
     assert again.out == ended.out
+
+
+def test_the_protocol_of_a_run_repeats_it(here: Path, command: Command, undrawn: None) -> None:
+    how = ("--unit", "mean", "--layers", "1-3", "--limit", "8", "--seed", "3", "--memory", "1GB", "--random-init")
+    ended = command("compare", "base", "tuned", "--name", "a", "--name", "b", "--data", "t.txt", *how, "--out", "run")
+    assert ended.code == 0, ended.err
+    ended = command("compare", "--config", "run/run.yaml", "--out", "again")
+    assert ended.code == 0, ended.err
+    for name in ("result.json", "run.yaml"):
+        assert (here / "run" / name).read_bytes() == (here / "again" / name).read_bytes()
+    assert "already holds this result" in command("compare", "--config", "run/run.yaml", "--out", "run").err
 
 
 def test_a_second_run_has_nothing_to_do(here: Path, command: Command, undrawn: None) -> None:

@@ -48,6 +48,8 @@ def test_the_whole_story(rows: Path, command: Command) -> None:
     assert (study.base, study.tuned, study.control) == ("base", ("seed-0", "seed-1"), "base-random")
     assert set(study.comparisons) == {"cls", "mean"}
     assert study.depth.model.name == "seed-0"
+    ended_again = command("study", "finetuned", "--config", "study/run.yaml", "--out", "study")
+    assert "already holds this result" in ended_again.err, ended_again.err
     page = (rows / "study" / "report.html").read_text()
     assert "FT[1]" in page
     assert "study/report.html" in ended.out
@@ -164,7 +166,7 @@ def test_a_decoder_is_judged_by_perplexity(here: Path, command: Command) -> None
     ended = command("perplexity", "decoder", "--data", "t.txt", "--out", "ppl")
     assert ended.code == 0, ended.err
     points = ss.load("ppl").points
-    assert f"{points[-1].value:.2f}" in ended.out
+    assert f"{points[-1].value:,.1f}" in ended.out
     assert (here / "ppl" / "figures" / "perplexity.png").is_file()
     (here / "t.tsv").write_text("".join(f"{k}\t{line}" for k, line in enumerate((here / "t.txt").open())))
     named = command("perplexity", "decoder", "--data", "t.tsv", "--columns", "label text", "--out", "same")

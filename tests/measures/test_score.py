@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from measures.layer_cases import dominated, related
+from measures.layer_cases import NEAR_CONSTANT, dominated, near_constant, related
 from measures.reference import REFERENCES, canonical, pearson
 from stratoscope.engine.local import InProcess, ProcessPool
 from stratoscope.measures import score as score_module
@@ -70,17 +70,82 @@ def test_measures_that_share_work_score_as_they_do_alone(seed: int) -> None:
         assert torch.equal(values, scores(layers, [name])[name])
 
 
-def test_debiased_cka_where_one_row_outweighs_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own product is most of ‖XᵀY‖² and is taken away again: squared norms in float32 are too coarse for that.
+@pytest.mark.parametrize("seed", range(3))
+def test_a_near_constant_neuron_hides_no_direction_of_its_layer(seed: int) -> None:
+    """Regressing on the layer is regressing on its other neurons: this one adds little but its rounding."""
+    c = near_constant(seed)
+    x, others, y = (torch.from_numpy(m) for m in (c.x, np.delete(c.x, NEAR_CONSTANT, axis=1), c.y))
+    found, want = (score_layers(MemoryRows([m, y]), [parse("linreg"), parse("cca")]) for m in (x, others))
+    assert found.lost == (1, 0)
+    for name in ("linreg", "cca"):
+        got, right = (float(s.scored[name].values[0, 1]) for s in (found, want))
+        assert got == pytest.approx(right, abs=1e-4), name
 
-    What is left of the error is the rounding of float32 products.
+
+def awkward_layers(n: int) -> list[Tensor]:
+    """What real layers have, float32: a near-constant neuron, massive activations in a row or in neurons, neither."""
+    shared = near_constant(4).x[:n].astype(np.float64)
+    shared[:, NEAR_CONSTANT] -= shared[:, NEAR_CONSTANT].mean()
+    layers = [near_constant(4).x[:n]]
+    for k in range(3):
+        rng = np.random.default_rng(k)
+        x = shared @ np.linalg.qr(rng.standard_normal((100, 100)))[0] + 0.02 * rng.standard_normal((len(shared), 100))
+        if k == 0:
+            x[5] += 300 * rng.standard_normal(100)
+        if k == 1:
+            x[::10, :2] += 2000 * (1 + 0.1 * rng.standard_normal((len(x[::10]), 1)))
+        layers.append(x.astype(np.float32))
+    return [torch.from_numpy(m) for m in layers]
+
+
+@pytest.mark.parametrize("n", [105, 60])
+@pytest.mark.parametrize("precise", [True, False])
+def test_the_company_of_other_measures_and_layers_does_not_move_cka(
+    n: int, precise: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the basis that other measures want nor the precision that many layers get."""
+    layers = awkward_layers(n)
+    alone = scores(layers, ["ckasim"])["ckasim"]
+    for i, x in enumerate(layers):
+        want = [REFERENCES["ckasim"](x.double().numpy(), y.double().numpy()) for y in layers]
+        np.testing.assert_allclose(alone[i], want, atol=1e-9)
+    if not precise:
+        monkeypatch.setattr(score_module, "PRECISE", 0)
+    for company in ([], ["linreg"], ["procrustes", "neuronsim", "svsim", "cca"]):
+        for first in (0, 1):
+            got = scores(layers[first:], ["ckasim", *company])["ckasim"]
+            torch.testing.assert_close(got, alone[first:, first:], atol=1e-7, rtol=0)
+
+
+def test_scores_made_apart_are_kept_and_read_again(tmp_path: Path) -> None:
+    """A near-constant neuron: measures that invert and those that do not each have a basis of their own."""
+    names = ["cca", "ckasim", "linreg", "neuronsim"]
+    want = scores(awkward_layers(105), names)
+    assert list(want) == names
+    for _ in range(2):
+        with RunFolder.open(tmp_path) as folder:
+            rows, wanted = MemoryRows(awkward_layers(105)), [parse(m) for m in names]
+            found = score_layers(rows, wanted, run=Run(folder), key="k")
+        assert_same(values(found), want, within=1e-12)
+        assert found.lost == (1, 0, 0, 0)
+        assert set(found.scored["neuronsim"].arrays) == {"neuronsim.correlation", "neuronsim.match"}
+
+
+@pytest.mark.parametrize(("beside", "within"), [([], 1.5e-5), (["cca"], 1e-6)])
+def test_debiased_cka_where_one_row_outweighs_all_others(
+    beside: list[str], within: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own product is most of ‖XᵀY‖² and is taken away again: float32 is too coarse for norms and large products.
+
+    What is left of the error is the rounding of float32 products of neurons, none of which has the row to itself.
     """
     monkeypatch.setattr(score_module, "PRECISE", 0)
     layers = [torch.from_numpy(m.astype(np.float32)) for m in related(2000, 30, 20)]
     for k, layer in enumerate(layers):
         layer[0] += 1000 * torch.randn(layer.shape[1], generator=torch.Generator().manual_seed(k))
     want = REFERENCES["ckasim-debiased"](*(m.double().numpy() for m in layers))
-    assert float(scores(layers, ["ckasim-debiased"])["ckasim-debiased"][0, 1]) == pytest.approx(want, abs=1.5e-5)
+    found = scores(layers, ["ckasim-debiased", *beside])["ckasim-debiased"]
+    assert float(found[0, 1]) == pytest.approx(want, abs=within)
 
 
 @pytest.fixture(scope="module")

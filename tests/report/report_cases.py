@@ -84,7 +84,10 @@ def split(values: np.ndarray) -> dict[str, float | int]:
 
 
 def comparison(
-    names: tuple[str, str, str] = ("base", "tuned", "mini"), *, depths: tuple[int, int, int] = (13, 13, 7), **changes: Any
+    names: tuple[str, str, str] = ("base", "tuned", "mini"),
+    *,
+    depths: tuple[int, int, int] = (13, 13, 7),
+    **changes: Any,
 ) -> Comparison:
     """A model, what was tuned from it, and a control of another depth; layer 0 is constant, as CLS rows have it."""
     deep = dict(zip(names, depths, strict=True))
@@ -119,7 +122,9 @@ def comparison(
     made: dict[str, Any] = {
         "matrices": tuple(matrices),
         "models": (
-            ModelInfo(names[0], "sentence-transformers/base", "bert", depths[0], 384, "c5f93f70e82c3ba9be0d2d4fcc4a7e1f"),
+            ModelInfo(
+                names[0], "sentence-transformers/base", "bert", depths[0], 384, "c5f93f70e82c3ba9be0d2d4fcc4a7e1f"
+            ),
             ModelInfo(names[1], "./runs/tuned", "bert", depths[1], 384, "sha256:9a1f0c2b7de0b1f4", base=names[0]),
             ModelInfo(names[2], "org/mini", "distilbert", depths[2], 256, "random-init seed 0 of 1f2e3d4c", "control"),
         ),
@@ -242,7 +247,7 @@ def perplexities(blocks: int = 6) -> Perplexities:
 
 def study_unit(names: tuple[str, ...], *, unit: str, layers: int, rows: int = 300, other: int = 0) -> Comparison:
     """Base, two tuned models with an upper block of their own, a random initialisation, and perhaps another model."""
-    depths = {n: layers for n in names[:4]} | {n: other for n in names[4:]}
+    depths = dict.fromkeys(names[:4], layers) | dict.fromkeys(names[4:], other)
     axis = tuple(Layer(name, k) for name, n in depths.items() for k in range(n))
     at = np.array([layer.index / (depths[layer.model] - 1) for layer in axis])
     who = np.array([names.index(layer.model) for layer in axis])
@@ -272,10 +277,10 @@ def study_unit(names: tuple[str, ...], *, unit: str, layers: int, rows: int = 30
 def study(
     names: tuple[str, ...] = ("base", "ft-1", "ft-2", "random"), *, layers: int = 13, other: int = 0, **changes: Any
 ) -> Study:
-    """Two units, two restarts, the control, localization, depth and a cut; with `other`, a model of that many layers."""
+    """Two units, two restarts, the control, localization, depth and a cut; perhaps a model of `other` layers."""
     across = ("other",) if other else ()
     units = {u: study_unit((*names, *across), unit=u, layers=layers, other=other) for u in ("cls", "mean")}
-    words = comparison(names[:3], depths=(layers, layers, layers))
+    words = comparison(names[:3], depths=(layers, layers, layers), models=units["mean"].models[:3])
     made: dict[str, Any] = {
         "comparisons": units,
         "base": names[0],

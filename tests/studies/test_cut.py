@@ -288,7 +288,7 @@ def test_a_checkpoint_that_reloads_otherwise_leaves_nothing(
         model.score.weight.data = before
 
     monkeypatch.setattr(transformers.GPT2ForSequenceClassification, "save_pretrained", spoilt)
-    with pytest.raises(StratoscopeError, match="does not reload as it was: 1 weights differ"):
+    with pytest.raises(StratoscopeError, match="does not match the model in memory: 1 weights differ"):
         cut(lazy, task, budget=BUDGET, out=tmp_path / "small")
     assert nothing_left(tmp_path / "small")
 

@@ -15,11 +15,11 @@ from stratoscope.results.depth import Depth
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.metrics import metric_named
 from stratoscope.data.tasks.data import TaskData
-from stratoscope.models.open.loading import ModelSpec
-from stratoscope.models.open.tuned import load_tuned
-from stratoscope.models.read import vectors as layervectors
+from stratoscope.models.open.loading import ModelSpec, open_model
+from stratoscope.models.read import store
+from stratoscope.models.read.head import predict
 from stratoscope.models.surgery.blocks import truncated_to, without
-from stratoscope.models.text.examples import predict, tokenise
+from stratoscope.models.text.examples import tokenise
 from stratoscope.studies.depth import parts as depthparts
 from stratoscope.studies.depth.study import DepthOptions, depth
 from stratoscope.studies.finetune.study import FinetuneOptions, finetune
@@ -50,9 +50,9 @@ def found(base: Path, tuned: Path) -> Depth:
 
 def naive(folder: Path, task: TaskData, cut: Callable[..., object], length: int = 24) -> float:
     """The metric of a model cut by surgery, in an evaluation of its own."""
-    model = load_tuned(ModelSpec(str(folder), device="cpu"), task)
+    model = open_model(ModelSpec(str(folder), device="cpu"), task)
     with cut(model.module):  # type: ignore[attr-defined]
-        scores = predict(model.module, tokenise(task, "validation", model.encoder, length=length))
+        scores = predict(model, tokenise(task, "validation", model.encoder, length=length))
     return metric_named(task.metric).score(scores, task.targets("validation"))
 
 
@@ -104,7 +104,8 @@ def test_the_result_is_kept_and_the_parts_are_not(found: Depth, base: Path, tune
 def test_a_killed_run_ends_with_the_same_numbers(
     of: str, at: int, found: Depth, base: Path, tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(layervectors, "SHARD_BYTES", 4 * LAYERS * tiny.HIDDEN * 8)  # eight examples
+    monkeypatch.setattr(store, "CHUNK", 8)
+    monkeypatch.setattr(store, "SHARD_BYTES", 4 * LAYERS * tiny.HIDDEN * 8)  # eight examples
     monkeypatch.setattr(depthparts, "SPAN_ROWS", 8)
     units = 0
 

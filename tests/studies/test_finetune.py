@@ -271,7 +271,7 @@ def test_a_killed_run_ends_as_if_it_had_not_been(
     last = max(checkpoint_steps(tmp_path))
     told = Told()
     (found,) = finetune(base, classification(), out=tmp_path, options=options, progress=told)
-    assert f"fine-tuning base, seed 0: going on from step {last} of 10" in told.notes
+    assert f"fine-tuning base, seed 0: resuming from step {last} of 10" in told.notes
     assert weights(found) == weights(whole)
     assert lasting(found) == lasting(whole)
     assert not (found.folder / CHECKPOINTS).exists()
@@ -294,7 +294,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(base: Path, whol
     optimizer.write_bytes(optimizer.read_bytes()[:-100])
     told = Told()
     (found,) = finetune(base, classification(), out=tmp_path, options=BRIEF, progress=told)
-    assert any("going on from step 3 of 10" in n for n in told.notes)
+    assert any("resuming from step 3 of 10" in n for n in told.notes)
     assert weights(found) == weights(whole)
 
 

@@ -70,7 +70,7 @@ def test_a_stopped_run_goes_on_and_ends_the_same(base: Path, whole: Finetuned, t
         prune(base, classification(), drop="top:2", out=tmp_path, options=BRIEF, progress=Told(stop))
     told = Told()
     again = prune(base, classification(), drop="top:2", out=tmp_path, options=BRIEF, progress=told)[0]
-    assert any("going on from step 4" in note for note in told.notes)
+    assert any("resuming from step 4" in note for note in told.notes)
     assert (again.folder / "model.safetensors").read_bytes() == (whole.folder / "model.safetensors").read_bytes()
     assert again.record["pruned"] == whole.record["pruned"]
 

@@ -53,6 +53,8 @@ LARGEST_CELL_INCHES, NUMBERED_CELL_INCHES = 0.36, 0.24
 """A cell is never larger; and has room for its number from this size on."""
 LEFT, RIGHT, BOTTOM = 0.56, 0.12, 0.46
 """Inches around the cells for ticks and names."""
+FACET_INCHES = 2.3
+"""Width of curves beside others."""
 BAR = 0.6
 """Inches at the right for the colour bar and its labels."""
 
@@ -74,7 +76,7 @@ class Look:
 
 
 LOOKS = {
-    "screen": Look(True, 8.0, 5.4, 1.75, 12.7, (6.2, 3.7)),
+    "screen": Look(True, 8.0, 5.4, 1.75, 15.5, (6.2, 3.7)),
     "paper": Look(False, 7.5, 2.3, 1.02, 6.9, (3.35, 2.4)),
 }
 """On a screen with titles; in a paper without, one column (3.35 inches) or two (6.9) wide."""
@@ -122,10 +124,10 @@ def figure(*pictures: Picture, style: str = "screen") -> Figure:
             return _curves([p for p in pictures if isinstance(p, Curves)], look)
         if isinstance(first, Panels):
             lines = [(p.label, p.panels) for p in pictures if isinstance(p, Panels)]
-            return _grid(lines, look, first.title, cell_side=look.panel)
+            return _grid(lines, look, first.title, side=look.panel)
         if isinstance(first, Heatmap):
             side = look.side if len(first.columns.names) <= 30 else max(look.side, 5.4)
-            return _grid([("", (replace(first, title=""),))], look, first.title, cell_side=side)
+            return _grid([("", (replace(first, title=""),))], look, first.title, side=side)
         if isinstance(first, Bars):
             return _bars(first, look)
         if isinstance(first, Boxes):
@@ -163,61 +165,76 @@ def _settings(look: Look) -> Iterator[None]:
         yield
 
 
-def _grid(lines: Sequence[tuple[str, tuple[Heatmap, ...]]], look: Look, title: str, *, cell_side: float) -> Figure:
+def _grid(lines: Sequence[tuple[str, tuple[Heatmap, ...]]], look: Look, title: str, *, side: float) -> Figure:
     """Heatmaps in lines, each line with its label at the left, and one colour bar for all."""
     margin = 0.26 if any(label for label, _ in lines) else 0.02
     above = 0.26 if any(p.title for _, line in lines for p in line) else 0.06
-    up = max(len(p.rows.names) for _, line in lines for p in line)
-    sizes = [[_cell(p, cell_side, up) for p in line] for _, line in lines]
-    placed: list[list[tuple[str, Heatmap, float, float]]] = []  # label, picture, cell, left
-    for (label, line), cells in zip(lines, sizes, strict=True):
-        left = margin
-        placed.append([])
-        for p, cell in zip(line, cells, strict=True):
-            wide = LEFT + max(cell * len(p.columns.names), 0.8 * cell_side if len(line) > 1 else 0) + RIGHT
-            if placed[-1] and left + wide + BAR > look.width:
-                placed.append([])
-                left = margin
-            placed[-1].append((label if not placed[-1] else "", p, cell, left + LEFT))
-            left += wide
-    right = max(left + cell * len(p.columns.names) + RIGHT for line in placed for _, p, cell, left in line)
-    tall = [max(cell * len(p.rows.names) for _, p, cell, _ in line) for line in placed]
     head = 0.28 if look.titled and title else 0.04
+    up = max(len(p.rows.names) for _, line in lines for p in line)
+    placed = [
+        [_Placed(label, p, _cell(p, side, up), side) for p in part]
+        for label, line in lines
+        for part in _wrapped(line, side, up, room=look.width - margin - BAR)
+    ]
+    right = margin + max(sum(p.width for p in line) for line in placed)
+    tall = [max(p.high for p in line) for line in placed]
     width, height = max(right + BAR, 2.2), head + sum(t + above + BOTTOM for t in tall)
-    drawn = Drawing(figsize=(width, height))
-    bottom = height - head
-    image = None
+    drawn, bottom, image = Drawing(figsize=(width, height)), height - head, None
     for line, t in zip(placed, tall, strict=True):
         bottom -= above + t + BOTTOM
-        for label, p, cell, left in line:
-            box = (left, bottom + BOTTOM, cell * len(p.columns.names), cell * len(p.rows.names))
-            axes = drawn.add_axes(_relative(box, width, height), label=f"{label} {p.title} {left} {bottom}")
-            image = _cells(axes, p, cell)
-            if p.title:
-                axes.set_title(shorten(p.title, int(box[2] / 0.075)), loc="left", fontweight="bold", fontsize=8, pad=4)
-            if label:
-                drawn.text(
-                    0.1 / width,
-                    (bottom + BOTTOM + t / 2) / height,
-                    label,
-                    rotation=90,
-                    va="center",
-                    ha="left",
-                    fontweight="bold",
-                )
-    units = dict.fromkeys(p.unit for _, line in lines for p in line)
-    low, high = BOTTOM, height - head - above
-    bar = drawn.add_axes(_relative((right + 0.02, low, 0.12, high - low), width, height), label="scale")
+        left = margin
+        if line[0].label:
+            middle = (bottom + BOTTOM + t / 2) / height
+            drawn.text(0.1 / width, middle, line[0].label, rotation=90, va="center", ha="left", fontweight="bold")
+        for p in line:
+            box = (left + LEFT, bottom + BOTTOM, p.wide, p.high)
+            axes = drawn.add_axes(_relative(box, width, height), label=f"{p.label} {p.picture.title} {left} {bottom}")
+            image = _cells(axes, p.picture, p.cell)
+            if p.picture.title:
+                short = shorten(p.picture.title, int((p.width - 0.2) / LETTER_INCHES))
+                axes.set_title(short, loc="left", fontweight="bold", fontsize=look.font, pad=4)
+            left += p.width
+    bar = drawn.add_axes(_relative((right + 0.02, BOTTOM, 0.12, height - head - above - BOTTOM), width, height))
     assert image is not None
     drawn.colorbar(image, cax=bar)
     bar.tick_params(labelsize=6.5)
+    units = dict.fromkeys(p.unit for _, line in lines for p in line)
     bar.set_ylabel(next(iter(units)) if len(units) == 1 else "similarity", fontsize=7)
     bar.spines[:].set_visible(False)
     if look.titled and title:
-        drawn.text(
-            0.1 / width, 1 - 0.08 / height, shorten(title, int(width / 0.075)), va="top", fontsize=9, fontweight="bold"
-        )
+        short = shorten(title, int(width / LETTER_INCHES))
+        drawn.text(0.1 / width, 1 - 0.08 / height, short, va="top", fontsize=9, fontweight="bold")
     return drawn
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """A heatmap in a line; lengths in inches."""
+
+    label: str
+    picture: Heatmap
+    cell: float
+    side: float
+
+    @property
+    def wide(self) -> float:
+        return self.cell * len(self.picture.columns.names)
+
+    @property
+    def high(self) -> float:
+        return self.cell * len(self.picture.rows.names)
+
+    @property
+    def width(self) -> float:
+        """With what is around the cells; a narrow panel has room for its title."""
+        return LEFT + max(self.wide, 0.6 * self.side if self.picture.title else 0) + RIGHT
+
+
+def _wrapped(line: Sequence[Heatmap], side: float, up: int, *, room: float) -> list[Sequence[Heatmap]]:
+    """The panels of a line, in several lines of about equal number where they are wider than the room."""
+    total = sum(_Placed("", p, _cell(p, side, up), side).width for p in line)
+    many = -(-len(line) // math.ceil(total / room)) if total > room else len(line)
+    return [line[k : k + many] for k in range(0, len(line), many)]
 
 
 def _cell(p: Heatmap, side: float, up: int) -> float:
@@ -280,10 +297,10 @@ def _fitting(group: Group, cell: float) -> str:
 
 def _curves(pictures: Sequence[Curves], look: Look) -> Figure:
     """Curves side by side with one legend; all share their values' axis where they are of one kind."""
-    across = min(len(pictures), 3 if look.titled else 2)
+    across = min(len(pictures), 3)
     down = -(-len(pictures) // across)
     wide, high = look.curves
-    size = (wide, high) if len(pictures) == 1 else (max(wide, wide * 0.5 * across), 0.7 + 0.66 * high * down)
+    size = (wide, high) if len(pictures) == 1 else (max(wide, FACET_INCHES * across), 0.7 + 0.66 * high * down)
     drawn = Drawing(figsize=size, layout="constrained")
     shared: Axes | None = None
     for place, p in enumerate(pictures):
@@ -295,7 +312,9 @@ def _curves(pictures: Sequence[Curves], look: Look) -> Figure:
             _level(axes, level)
         layers = [k for line in p.lines for k in line.layers]
         axes.set_xlim(min([0, *layers]) - 0.4, max([1, *layers]) + 0.4)
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=13, integer=True, min_n_ticks=1, steps=[1, 2, 3, 4, 6, 10]))
+        axes.xaxis.set_major_locator(
+            MaxNLocator(nbins=13 if size[0] / across > 3 else 7, integer=True, min_n_ticks=1, steps=[1, 2, 3, 4, 6, 10])
+        )
         if p.log:
             axes.set_yscale("log")
             axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
@@ -314,7 +333,7 @@ def _curves(pictures: Sequence[Curves], look: Look) -> Figure:
     if look.titled:
         drawn.suptitle(shorten(first.title, int(size[0] / 0.075)), x=0.01, ha="left", fontsize=9, fontweight="bold")
     handles, labels = drawn.axes[0].get_legend_handles_labels()
-    if len(handles) > 1 or len(pictures) > 1:
+    if handles:
         drawn.legend(
             handles, labels, loc="outside lower center", ncols=3 if look.titled else 2, fontsize=look.font - 0.5
         )

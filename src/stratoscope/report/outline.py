@@ -8,16 +8,13 @@ from typing import Any
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.model import ModelInfo
-from stratoscope.core.statement import VERDICTS, Statement
+from stratoscope.core.statement import FAILS, HOLDS, OPEN, VERDICTS, Statement
 from stratoscope.report.labels import printable
 from stratoscope.report.pictures import Picture, Table
 from stratoscope.results.result import Result
 
-TALLY = {
-    "holds": ("holds", "hold"),
-    "does not hold": ("does not hold", "do not hold"),
-    "cannot tell": ("cannot tell",) * 2,
-}
+TALLY = {HOLDS: ("holds", "hold"), FAILS: ("does not hold", "do not hold"), OPEN: ("cannot tell", "cannot tell")}
+"""One statement, several statements."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +48,8 @@ class Section:
     tables: tuple[Table, ...] = ()
     lead: str = ""
     """A sentence that no picture can say."""
-    half: bool = False
-    """Whether a wide page has room for another section beside it."""
+    width: str = "full"
+    """On a wide page: `full`; `half`, with room for another beside it; `tall`, with room for two."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,7 @@ class Sections:
 
     @property
     def pictures(self) -> tuple[Picture, ...]:
-        """All pictures, those of the chosen options first in their sections."""
+        """All pictures, in the order of their sections."""
         return tuple(p for section in self.sections for p in section.pictures)
 
     @property

@@ -1,4 +1,4 @@
-"""The page of any result, as one file that needs no network: the answer, the statements, pictures, what is behind them."""
+"""The page of any result, one file that needs no network: the answer, statements, pictures, what is behind them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ from stratoscope.report import draw
 from stratoscope.report.cite import Work, short, works_of
 from stratoscope.report.labels import interval, number, printable, slugs
 from stratoscope.report.outline import Card, Section, Sections, Switch, about_text, answer, sections_of, tally
-from stratoscope.report.pictures import PALETTE, SCALE, Picture, Table
+from stratoscope.report.pictures import PALETTE, SCALE, Heatmap, Panels, Picture, Table
 from stratoscope.results.result import Result
 
-ASK = "Point at the picture to read its numbers."
+ASK = "Point at a cell to read its numbers."
+LONG = 22
+"""Letters of a card's value beyond which it is written smaller."""
 DIGITS = 7
 """Significant digits of the numbers that the browser gets."""
 
@@ -42,9 +44,11 @@ def page(result: Result) -> str:
         policy=escape(_policy(plotly, script)),
         style=_asset("page.css"),
         title=html(sections.title),
-        models="".join(f'<li class="model">{html(m.name)}</li>' for m in sections.models),
+        models="".join(
+            f'<li class="model">{html(name)}</li>' for name in dict.fromkeys(m.name for m in sections.models)
+        ),
         summary=html(" · ".join(sections.summary)),
-        links=_links(result, sections),
+        links=_links(result, sections, works),
         cards=_cards(answer(result, sections)),
         main="".join(_main(result, sections, works)),
         result=_json(_payload(sections)),
@@ -61,8 +65,8 @@ def notebook(result: Result) -> str:
     if first is not None:
         png = base64.b64encode(draw.render(draw.figure(first), "png")).decode()
         picture = (
-            f'<p><img alt="{html(first.title)}" style="max-width:100%;background:#fff" src="data:image/png;base64,{png}">'
-            f"</p><p><small>{html(first.caption)}</small></p>"
+            f'<p><img alt="{html(first.title)}" style="max-width:100%;background:#fff" '
+            f'src="data:image/png;base64,{png}"></p><p><small>{html(first.caption)}</small></p>'
         )
     border = "border:1px solid #8884;border-radius:6px;padding:4px 10px"
     cards = "".join(
@@ -76,7 +80,10 @@ def notebook(result: Result) -> str:
         for s in result.statements
     )
     head = "".join(f"<th>{h}</th>" for h in ("Verdict", "Claim", "About", "D", "Source"))
-    table = f"<details open><summary>{html(tally(result.statements))}</summary><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></details>"
+    table = (
+        f"<details open><summary>{html(tally(result.statements))}</summary>"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></details>"
+    )
     return (
         f'<div class="stratoscope"><h3>{html(sections.title)}</h3>'
         f'<div style="display:flex;flex-wrap:wrap;gap:8px">{cards}</div>{table if rows else ""}{picture}</div>'
@@ -113,19 +120,20 @@ def _box(id: str, title: str, content: str, kind: str = "") -> str:
     )
 
 
-def _links(result: Result, sections: Sections) -> str:
+def _links(result: Result, sections: Sections, works: Sequence[Work]) -> str:
     """The way to every section."""
     links = {"statements": "Published claims"} if result.statements else {}
     links |= {s.id: s.title for s in sections.sections}
     links |= {"warnings": f"Warnings ({len(sections.warnings)})"} if sections.warnings else {}
-    links |= {"background": "Models and data", "cite": "Cite"}
+    links |= {"background": "Models and data"} | ({"cite": "Cite"} if works else {})
     return "".join(f'<a href="#section-{id}">{html(title)}</a>' for id, title in links.items())
 
 
 def _cards(cards: Iterable[Card]) -> str:
     return "".join(
         f'<li class="card{" caution" if c.caution else ""}"><span class="label">{html(c.label)}</span>'
-        f'<strong>{html(c.value)}</strong><span class="note">{html(c.note)}</span></li>'
+        f"<strong{' class=long' if len(c.value) > LONG else ''}>{html(c.value)}</strong>"
+        f'<span class="note">{html(c.note)}</span></li>'
         for c in cards
     )
 
@@ -164,8 +172,8 @@ def _statement(s: Statement, id: str, work: Work | None) -> str:
     source = f'<a href="#work-{work.key}">{html(s.source)}</a>' if work else html(s.source)
     anchor = f'<a class="anchor" href="#statement-{id}" aria-label="Link to this statement">#</a>'
     return (
-        f'<tr id="statement-{id}" data-verdict="{_id(s.verdict)}"><td>{_chip(s.verdict)}</td>'
-        f"<td>{claim}{reason}{anchor}</td><td>{about}</td>"
+        f'<tr id="statement-{id}" data-verdict="{_id(s.verdict)}"><td>{_chip(s.verdict)}{anchor}</td>'
+        f"<td>{claim}{reason}</td><td>{about}</td>"
         f'<td class="tested">{tested} {margin}</td><td>{source}</td></tr>'
     )
 
@@ -184,14 +192,18 @@ def _switch(switch: Switch) -> str:
         f'<option value="{escape(o)}"{" selected" if o == switch.chosen else ""}>{html(o)}</option>'
         for o in switch.options
     )
-    return f'<label for="switch-{switch.name}">{html(switch.label)} <select id="switch-{switch.name}" data-switch="{switch.name}">{options}</select></label>'
+    id = f"switch-{switch.name}"
+    select = f'<select id="{id}" data-switch="{switch.name}">{options}</select>'
+    return f'<label for="{id}">{html(switch.label)} {select}</label>'
 
 
 def _section(section: Section, switches: Sequence[Switch]) -> str:
     chosen = {s.name: s.chosen for s in switches}
     content = f"<p>{html(section.lead)}</p>" if section.lead else ""
-    content += "".join(_picture(p, chosen) for p in section.pictures) + "".join(_table(t, chosen) for t in section.tables)
-    return _box(section.id, section.title, content, "half" if section.half else "")
+    content += "".join(_picture(p, chosen) for p in section.pictures) + "".join(
+        _table(t, chosen) for t in section.tables
+    )
+    return _box(section.id, section.title, content, section.width)
 
 
 def _when(picture: Picture, chosen: Mapping[str, str]) -> str:
@@ -203,19 +215,21 @@ def _when(picture: Picture, chosen: Mapping[str, str]) -> str:
 
 
 def _picture(p: Picture, chosen: Mapping[str, str]) -> str:
+    ask = ASK if isinstance(p, Heatmap | Panels) else ""
     return (
         f'<figure data-picture="{p.id}"{_when(p, chosen)}><div class="controls"></div>'
         f'<div id="picture-{p.id}" class="plot" role="img" aria-label="{html(p.title)}"></div>'
-        f'<p class="readout" aria-live="polite">{ASK}</p><figcaption>{html(p.caption)}</figcaption>'
+        f'<p class="readout" aria-live="polite">{ask}</p><figcaption>{html(p.caption)}</figcaption>'
         '<details class="values"><summary>Values as a table</summary><div class="scroll" tabindex="0"></div></details>'
         "</figure>"
     )
 
 
 def _table(t: Table, chosen: Mapping[str, str]) -> str:
+    rows = _rows(t.head, t.texts(), [t.is_number(k) for k in range(len(t.head))])
     return (
-        f'<figure class="table"{_when(t, chosen)}><h3>{html(t.title)}</h3>'
-        f"{_rows(t.head, t.texts(), [t.is_number(k) for k in range(len(t.head))])}<figcaption>{html(t.caption)}</figcaption></figure>"
+        f'<figure class="table"{_when(t, chosen)}><h3>{html(t.title)}</h3>{rows}'
+        f"<figcaption>{html(t.caption)}</figcaption></figure>"
     )
 
 
@@ -261,7 +275,7 @@ def _fact(value: Any) -> str:
 def _citations(works: Sequence[Work]) -> str:
     items = "".join(f'<li id="work-{w.key}">{html(w.text)}</li>' for w in works)
     entries = "\n\n".join(escape(w.bibtex) for w in works)
-    return f'<ul>{items}</ul><details class="fold"><summary>BibTeX</summary><pre>{entries}</pre></details>'
+    return f'<ul>{items}</ul><details class="fold bibtex"><summary>BibTeX</summary><pre>{entries}</pre></details>'
 
 
 def _id(text: str) -> str:

@@ -242,7 +242,11 @@ class Bars(Picture):
     def tidy(self) -> pd.DataFrame:
         """One row per bar."""
         return pd.DataFrame(
-            [(b.name, c, v.value, v.low, v.high) for b in self.bars for c, v in zip(self.categories, b.values)],
+            [
+                (b.name, c, v.value, v.low, v.high)
+                for b in self.bars
+                for c, v in zip(self.categories, b.values, strict=True)
+            ],
             columns=["series", "category", "value", "low", "high"],
         )
 
@@ -342,10 +346,10 @@ def constant_layers(matrix: Matrix) -> list[Layer]:
 
 
 def missing_note(matrix: Matrix) -> str:
-    """Which layers are hatched and why, after a blank; empty where every cell has a value."""
+    """Which layers are missing and why, after a blank; empty where every cell has a value."""
     gone = constant_layers(matrix)
     there = np.ix_(*([layer not in gone for layer in axis] for axis in (matrix.rows, matrix.columns)))
-    text = " Other hatched cells have no value." if np.isnan(matrix.values[there]).any() else ""
+    text = " Other cells without colour have no value." if np.isnan(matrix.values[there]).any() else ""
     if not gone:
         return text
     by_model = {m: [x.index for x in layers] for m, layers in groupby(gone, key=lambda x: x.model)}
@@ -353,7 +357,7 @@ def missing_note(matrix: Matrix) -> str:
     same = len({tuple(v) for v in by_model.values()}) == 1 and set(by_model) == models
     whose = {"": next(iter(by_model.values()))} if same else {f" of {shorten(m, 24)}": v for m, v in by_model.items()}
     names = ", ".join(f"layer{'' if len(v) == 1 else 's'} {ranges(v)}{m}" for m, v in whose.items())
-    return f" Hatched: {names}, constant on these rows, so that no similarity exists.{text}"
+    return f" Missing: {names}, constant on these rows, so that no similarity exists.{text}"
 
 
 def _extent(values: Iterable[Values], without: Range) -> Range:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -13,6 +13,7 @@ from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.core.files import ANOTHER, atomic, canonical_json, file_sha256, write_text
 from stratoscope.report.cite import works_of
 from stratoscope.report.draw import FORMATS, LOOKS, figure, render
+from stratoscope.report.labels import printable
 from stratoscope.report.outline import Sections, sections_of
 from stratoscope.report.page import page
 from stratoscope.report.pictures import Picture
@@ -22,7 +23,7 @@ PAGE = "report.html"
 FIGURES, TABLES = "figures", "tables"
 CAPTIONS, CITATIONS = f"{FIGURES}/captions.md", "citations.bib"
 WRITTEN = ".written.json"
-"""Checksums of what a report wrote, by path in the folder; only that is ever replaced or removed, and only unchanged."""
+"""Checksums of what a report wrote, by path in the folder: only that is ever replaced or removed, while unchanged."""
 
 
 def write_report(folder: str | Path, result: Result, *, style: str = "screen") -> list[Path]:
@@ -60,7 +61,7 @@ def _files(result: Result, sections: Sections, style: str) -> Iterator[tuple[str
             yield f"{FIGURES}/{stem}.{kind}", render(drawn, kind)
             drawn.set_layout_engine("none")  # laid out once, it holds for the other formats
         said = list(dict.fromkeys(p.caption for p in pictures))
-        captions.append(f"**{stem}.** {pictures[0].title}. {' '.join(said)}")
+        captions.append(printable(f"**{stem}.** {pictures[0].title}. {' '.join(said)}"))
         yield f"{TABLES}/{stem}.csv", _csv(pictures)
     for stem, tables in _by_file(t for s in sections.sections for t in s.tables).items():
         yield f"{TABLES}/{stem}.csv", _csv(tables)
@@ -72,9 +73,9 @@ def _files(result: Result, sections: Sections, style: str) -> Iterator[tuple[str
     yield PAGE, page(result).encode()
 
 
-def _by_file(pictures: object) -> dict[str, list[Picture]]:
+def _by_file(pictures: Iterable[Picture]) -> dict[str, list[Picture]]:
     found: dict[str, list[Picture]] = {}
-    for picture in pictures:  # type: ignore[attr-defined]
+    for picture in pictures:
         found.setdefault(picture.stem, []).append(picture)
     return found
 

@@ -89,9 +89,11 @@ class TaskData:
                     f"sample of {self.name}: expected at least 2 {split} examples, got {limit}; "
                     "leave the limit out to use all"
                 )
+        again = {"train_rows": train, "validation_rows": validation} if seed == 0 else None
         # One generator a split, so that the validation rows do not depend on how many train.
         return replace(
             self,
+            source={} if again is None else {**self.source, **again},
             train=_draw(self.train, train, f"{seed}/train"),
             validation=_draw(self.validation, validation, f"{seed}/validation"),
         )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.options import changed, option, typed
+from stratoscope.core.options import option, typed
 
 if TYPE_CHECKING:
     from stratoscope.core.progress import Progress
@@ -50,8 +50,7 @@ class TaskSource:
         )
         if rows.note:
             progress.note(f"{rows.name}: {rows.note}")
-        rows = rows.sample(train=self.train_rows, validation=self.validation_rows, seed=SAMPLING_SEED)
-        return replace(rows, source=changed(self))
+        return rows.sample(train=self.train_rows, validation=self.validation_rows, seed=SAMPLING_SEED)
 
     def typed(self) -> list[str]:
         """The words that ask for the same rows again."""

@@ -22,6 +22,7 @@ from stratoscope.report.sections.layers import (
     drift_range,
     interval_words,
     localization_section,
+    rows_cards,
     rows_summary,
     split_card,
 )
@@ -29,6 +30,8 @@ from stratoscope.results.comparison import Comparison
 
 MOST_PAIRS = 2
 """Pairs of models that have cards."""
+MOST_LAYERS = 45
+"""Layers of all models up to which a heatmap can be read in half of a wide page."""
 
 
 def sections(comparison: Comparison) -> Sections:
@@ -69,7 +72,8 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
         )
         for m in comparison.matrices
     )
-    yield Section("similarity", "Similarity of layers", heats)
+    wide = max(len(m.columns) for m in comparison.matrices) > MOST_LAYERS
+    yield Section("similarity", "Similarity of layers", heats, width="full" if wide else "tall")
     moved = {m.measure: _drifts(comparison, m) for m in comparison.matrices}
     axis = drift_range([c for curves in moved.values() for c in curves.values()])
     when = {m: {"measure": m} if len(comparison) > 1 else {} for m in comparison}
@@ -87,8 +91,8 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
         if moved[m.measure]
     )
     if drifts:
-        yield Section("drift", "Drift by layer", drifts, half=True)
-    localization = localization_section(comparison, half=True)
+        yield Section("drift", "Drift by layer", drifts, width="half")
+    localization = localization_section(comparison, width="half")
     if localization is not None:
         yield localization
     names = [m.name for m in comparison.models]
@@ -99,7 +103,7 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
         if blocks.get(m)
     )
     if tables:
-        yield Section("blocks", "Block structure", tables=tables, half=not (drifts and localization))
+        yield Section("blocks", "Block structure", tables=tables, width="full" if drifts and localization else "half")
 
 
 def _drifts(comparison: Comparison, matrix: Matrix) -> dict[str, Curve]:
@@ -113,9 +117,9 @@ def _drifts(comparison: Comparison, matrix: Matrix) -> dict[str, Curve]:
 def _caption(matrix: Matrix, summary: str) -> str:
     """One line: what the measure is, how to read the axes, what is hatched."""
     what = f"{matrix.measure}: {summary}. " if summary else ""
-    point = f" Point at a cell for its value{' and interval' if matrix.low is not None else ''}."
     ends = f" Intervals: {interval_words(matrix.interval)}." if matrix.low is not None else ""
-    return f"{what}Rows are the first argument, columns the second; layer 0 is at the lower left.{missing_note(matrix)}{ends}{point}"
+    axes = "Rows are the first argument, columns the second; layer 0 is at the lower left."
+    return f"{what}{axes}{missing_note(matrix)}{ends}"
 
 
 def _cards(comparison: Comparison, measure: str) -> Iterator[Card]:
@@ -126,6 +130,7 @@ def _cards(comparison: Comparison, measure: str) -> Iterator[Card]:
         if curve is not None and curve.known and told < MOST_PAIRS:
             yield from drift_cards(curve, base=base, measure=measure)
             told += 1
+    yield from rows_cards(comparison)
     blocks = comparison.findings.get("blocks", {}).get(measure, {})
     if not told:
         trained = [n for n in (m.name for m in comparison.models) if n not in controls]
@@ -143,4 +148,5 @@ def _closest(block: Matrix) -> Iterator[Card]:
     ends = () if block.low is None or block.high is None else (float(block.low[i, j]), float(block.high[i, j]))
     best = shown(Value(float(block.values[i, j]), *ends))
     names = f"{printable(block.rows[i])} and {printable(block.columns[j])}"
-    yield Card("Most alike across models", names, f"{block.measure} {best}")
+    models = " and ".join(printable(axis[0].model) for axis in (block.rows, block.columns))
+    yield Card(f"Most alike layers of {models}", names, f"{block.measure} {best}")

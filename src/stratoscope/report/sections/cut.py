@@ -35,12 +35,12 @@ def sections(cut: Cut) -> Sections:
 def cards(cut: Cut) -> Iterator[Card]:
     """The answer in numbers."""
     before, after = cut.parameters["before"], cut.parameters["after"]
-    name = printable(cut.metric)
+    name, budget = printable(cut.metric), f"{100 * cut.budget:g} points"
     yield Card("Blocks kept", f"{len(cut.kept)} of {_blocks(cut)}", f"dropped: {ranges(cut.dropped)}")
     yield Card(
         f"Change of {name}",
         points(cut.difference.value),
-        f"at worst {points(cut.difference.low)} with {cut.confidence:.0%} confidence; budget {100 * cut.budget:g} points",
+        f"at worst {points(cut.difference.low)} with {cut.confidence:.0%} confidence; budget {budget}",
     )
     yield Card("Parameters", f"−{1 - after / before:.0%}", f"{before / 1e6:.1f} M → {after / 1e6:.1f} M")
     yield Card("Time for the same rows", f"{_ratio(cut.latency).value:.2f} of before", _times(cut.latency))
@@ -53,6 +53,7 @@ def parts(cut: Cut) -> Iterator[Section]:
     levels = tuple(
         Level(k.replace("_", " "), v, d) for (k, v), d in zip(cut.baselines.items(), ("dot", "dash"), strict=False)
     )
+    head = "; the head was tuned for the layer it reads now" if cut.head.get("tuned") else ""
     bars = Bars(
         id="cut",
         title=f"{printable(cut.model.get('name'))} before and after the cut",
@@ -65,7 +66,7 @@ def parts(cut: Cut) -> Iterator[Section]:
     table = Table(
         id="before-after",
         title="Before and after",
-        caption=f"Measured on {rows}{'; the head was tuned for the layer it reads now' if cut.head.get('tuned') else ''}.",
+        caption=f"Measured on {rows}{head}.",
         head=("", "Before", "After"),
         rows=(
             ("Blocks", _blocks(cut), len(cut.kept)),
@@ -80,7 +81,7 @@ def parts(cut: Cut) -> Iterator[Section]:
     candidates: tuple[tuple[Cell, ...], ...] = tuple(
         (ranges(c.kept), len(c.kept), c.value, 100 * (c.value - cut.whole_on_choice_rows)) for c in cut.candidates
     )
-    yield Section("cut", "The cut model", (bars,), (table,))
+    yield Section("cut", "The cut model", (bars,), (table,), width="half" if cut.tested or cut.candidates else "full")
     chosen = []
     if tested:
         chosen.append(
@@ -97,13 +98,14 @@ def parts(cut: Cut) -> Iterator[Section]:
             Table(
                 id="candidates",
                 title="Cuts that were considered",
-                caption=f"On {cut.rows.get('choose', 0):,} other rows, where the whole model has {number(cut.whole_on_choice_rows)}.",
+                caption=f"On {cut.rows.get('choose', 0):,} other rows; the whole model has "
+                f"{number(cut.whole_on_choice_rows)} there.",
                 head=("Blocks kept", "Number", name, "Change in points"),
                 rows=candidates,
             )
         )
     if chosen:
-        yield Section("choice", "How the cut was chosen", tables=tuple(chosen))
+        yield Section("choice", "How the cut was chosen", tables=tuple(chosen), width="half")
 
 
 def _blocks(cut: Cut) -> int:

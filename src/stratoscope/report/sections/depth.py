@@ -1,4 +1,4 @@
-"""The page of a depth result: the metric at every truncation (Phang et al. 2021, Fig. 3) and without every span (Fig. 4)."""
+"""The page of a depth result: the metric at every truncation and without every span (Phang et al. 2021, Fig. 3, 4)."""
 
 from __future__ import annotations
 
@@ -89,9 +89,11 @@ def cards(depth: Depth) -> Iterator[Card]:
 def parts(depth: Depth) -> Iterator[Section]:
     """Truncation and skipping, for this page or a study's."""
     if depth.curves:
-        yield Section("truncation", "Truncated at every layer", (_truncation(depth),), (_droppable(depth),), half=True)
+        yield Section(
+            "truncation", "Truncated at every layer", (_truncation(depth),), (_droppable(depth),), width="half"
+        )
     if depth.skip is not None:
-        yield Section("skip", "Every span of blocks skipped", (_skipping(depth),), half=True)
+        yield Section("skip", "Every span of blocks skipped", (_skipping(depth),), width="half")
 
 
 def _truncation(depth: Depth) -> Curves:
@@ -114,7 +116,7 @@ def _truncation(depth: Depth) -> Curves:
         caption=f"{ways}.{bands}{gap}",
         lines=tuple(Line.of(c, name=c.name.upper(), tint=TINTS[c.name]) for c in depth.curves),
         levels=tuple(level for level in levels if not np.isnan(level.value)),
-        x="layer the head reads (0 = embeddings)",
+        x="layer read (0 = embeddings)",
         y=metric(depth),
     )
 
@@ -124,7 +126,7 @@ def _droppable(depth: Depth) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for curve in depth.curves:
         about, sure = (droppable(depth, curve, sure=s) for s in (False, True))
-        rows.append((curve.name.upper(), about, sure, curve.points[-1 - about], curve.points[len(curve.layers) // 2]))
+        rows.append((curve.name.upper(), about, sure, curve.points[-1 - about]))
     return Table(
         id="droppable",
         title="Top blocks droppable within 1 point",
@@ -134,7 +136,6 @@ def _droppable(depth: Depth) -> Table:
             "Droppable",
             "With 95 % confidence",
             f"{metric(depth)} left",
-            f"At layer {len(depth.curves[0].layers) // 2}",
         ),
         rows=tuple(rows),
     )
@@ -152,8 +153,8 @@ def _skipping(depth: Depth) -> Heatmap:
     return Heatmap(
         id="skip",
         title=f"{printable(depth.model.name)} on {printable(depth.task.get('name'))}: blocks skipped",
-        caption=f"Blocks first to last are skipped and nothing is tuned; the diagonal skips one block. Outlined: within "
-        f"1 point of the whole model ({number(depth.full.value)}), {free} of {count(known.size, 'span')}.",
+        caption=f"Blocks first to last are skipped and nothing is tuned; the diagonal skips one block. Outlined: "
+        f"within 1 point of the whole model ({number(depth.full.value)}), {free} of {count(known.size, 'span')}.",
         rows=Axis(tuple(f"without blocks {b}" for b in blocks), tuple(blocks), title="first block skipped"),
         columns=Axis(tuple(blocks), tuple(blocks), title="last block skipped"),
         values=depth.skip,
@@ -185,7 +186,7 @@ def _skip_interval(depth: Depth) -> tuple[Values | None, Values | None]:
 
 
 def _worst(depth: Depth, curve: Curve) -> Values:
-    """The lower end at every layer: of the difference from the whole model on the same resamples, where they were kept."""
+    """The lower end at every layer: of the difference from the whole model, where the resamples were kept."""
     if curve.replicates is None or depth.full_replicates is None or len(curve.replicates) < 2:
         return curve.values if curve.low is None else curve.low
     n = min(len(curve.replicates), len(depth.full_replicates))

@@ -19,7 +19,6 @@ HEADLINE = "ckasim"
 """The measure that both studies show."""
 UNCHANGED = 0.02
 """A layer whose drift is at most this, its interval included, is practically unchanged."""
-FEW_ROWS_PER_NEURON = 1
 
 
 def drift(matrix: Matrix, base: str, other: str) -> Curve | None:
@@ -91,14 +90,19 @@ def split_card(name: str, split: Mapping[str, Any], measure: str, own: Mapping[s
 
 
 def blocks_table(
-    splits: Mapping[str, Mapping[str, Any]], order: Sequence[str], *, base: str | None = None, **more: Any
+    splits: Mapping[str, Mapping[str, Any]],
+    order: Sequence[str],
+    *,
+    base: str | None = None,
+    apart: Sequence[str] = (),
+    **more: Any,
 ) -> Table:
-    """The best split of each model's layers into two blocks; beside `base`, by how much sharper it is."""
+    """The best split of each model into two blocks, and how much sharper than that of `base`, but for `apart`."""
     own = splits.get(base or "", {}).get("contrast")
     rows: list[tuple[Cell, ...]] = []
     for name in (n for n in order if n in splits):
         s = splits[name]
-        gap: tuple[Cell, ...] = () if own is None else ("–" if name == base else float(s["contrast"] - own),)
+        gap: tuple[Cell, ...] = () if own is None else ("–" if name in (base, *apart) else float(s["contrast"] - own),)
         rows.append((name, float(s["contrast"]), *gap, float(s["within"]), float(s["between"]), int(s["start"])))
     head = (
         "Contrast",
@@ -139,7 +143,7 @@ def localization_section(comparison: Comparison, **more: Any) -> Section | None:
         caption=f"{z.capitalize()}neuronsim − {z}svsim of a layer with all other layers: higher where single neurons, "
         f"not whole layers, have counterparts.{level}{control}",
         lines=tuple(lines),
-        y=f"{z}neuronsim − {z}svsim",
+        y="localization",
     )
     return Section("localization", "Localization", (picture,), **more)
 
@@ -156,6 +160,15 @@ def interval_words(interval: Interval | None) -> str:
         return "95 % intervals"
     over = f" over {count(interval.groups, 'sentence')}" if interval.method == "bootstrap" and interval.groups else ""
     return f"{interval.level * 100:g} % intervals ({interval.method}{over})"
+
+
+def rows_cards(comparison: Comparison) -> list[Card]:
+    """A caution where there are no more rows than neurons; nothing otherwise."""
+    rows, width = comparison.data.get("rows"), max((m.width for m in comparison.models), default=0)
+    if not isinstance(rows, int) or not 0 < rows <= width:
+        return []
+    note = f"{rows:,} rows, {width:,} neurons: even unrelated layers score high under most measures"
+    return [Card("Rows per neuron", f"{rows / width:.2f}", note, caution=True)]
 
 
 def rows_summary(comparison: Comparison) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ def sections(result: Perplexities) -> Sections:
         caption="Perplexity when the language-model head reads each layer; lower is better. Bands: 95 % intervals over "
         "the texts.",
         lines=(Line(name, tuple(range(len(result.points))), value, low, high),),
-        x="layer the language-model head reads (0 = embeddings)",
+        x="layer read (0 = embeddings)",
         y="perplexity",
         log=True,
     )

@@ -1,12 +1,14 @@
-"""The page of a study of fine-tuning: panels before and after (Phang et al. 2021, Fig. 1 and 7), drift, depth and cut."""
+"""The page of a study: panels before and after fine-tuning (Phang et al. 2021, Fig. 1, 7), drift, depth and cut."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from stratoscope.core.matrix import Matrix
-from stratoscope.report.labels import count, points, printable, ranges, shorten, slugs
+from stratoscope.report.labels import count, number, points, printable, ranges, shorten, slugs
 from stratoscope.report.outline import Card, Section, Sections, Switch
 from stratoscope.report.pictures import Heatmap, Panels, Table, color_range, constant_layers
 from stratoscope.report.sections import cut as cut_page
@@ -19,10 +21,15 @@ from stratoscope.report.sections.layers import (
     drift_picture,
     drift_range,
     localization_section,
+    rows_cards,
     split_card,
 )
 from stratoscope.results.comparison import Comparison
 from stratoscope.results.study import Study
+
+DEBIASED = "ckasim-debiased"
+BIAS = 0.02
+"""Difference of the biased and the debiased score from which rows are too few for the biased one."""
 
 
 def sections(study: Study) -> Sections:
@@ -110,15 +117,16 @@ def _sections(study: Study) -> Iterator[Section]:
                 moved.append(drawn)
             if comparison.findings.get("blocks", {}).get(m.measure):
                 tables.append(_blocks(study, comparison, m.measure, place, when))
-    yield Section("layers", "Layers before and after fine-tuning", tuple(shown))
+    lead = " ".join(bias for unit in study.comparisons if (bias := _bias(study, unit)))
+    yield Section("layers", "Layers before and after fine-tuning", tuple(shown), lead=lead)
     if moved:
-        yield Section("drift", "Drift by layer", tuple(moved), half=True)
+        yield Section("drift", "Drift by layer", tuple(moved), width="half")
     else:
         yield Section(
-            "drift", "Drift by layer", lead="The tuned models do not have the layers of the base model.", half=True
+            "drift", "Drift by layer", lead="The tuned models do not have the layers of the base model.", width="half"
         )
     if tables:
-        yield Section("blocks", "Block structure", tables=tuple(tables), half=True)
+        yield Section("blocks", "Block structure", tables=tuple(tables), width="half")
     if study.localization is not None:
         localization = localization_section(study.localization)
         if localization is not None:
@@ -131,10 +139,24 @@ def _sections(study: Study) -> Iterator[Section]:
         yield Section("cut", "The cut model", lead=f"Nothing was cut: {printable(study.refused)}")
 
 
+def _bias(study: Study, unit: str) -> str:
+    """How far the biased and the debiased score are apart in what is shown; empty unless both were computed."""
+    comparison = study.comparisons[unit]
+    if not {HEADLINE, DEBIASED} <= set(comparison):
+        return ""
+    pairs = zip(*(panels(study, comparison[m]).values() for m in (HEADLINE, DEBIASED)), strict=True)
+    gaps = np.concatenate([np.abs(one.values - two.values).ravel() for one, two in pairs])
+    largest = float(np.nanmax(gaps)) if np.isfinite(gaps).any() else 0.0
+    so = "too few rows for the biased score, trust the debiased one" if largest > BIAS else "the rows suffice"
+    return f"{printable(unit)} rows: {HEADLINE} and {DEBIASED} differ by at most {number(largest)}; {so}."
+
+
 def _blocks(study: Study, comparison: Comparison, measure: str, place: str, when: dict[str, str]) -> Table:
     order = [m for m in (study.base, *study.tuned, *study.across, study.control) if m]
     splits = comparison.findings["blocks"][measure]
-    return blocks_table(splits, order, base=study.base, id=f"blocks-{place}", file="blocks", when=when)
+    return blocks_table(
+        splits, order, base=study.base, apart=study.across, id=f"blocks-{place}", file="blocks", when=when
+    )
 
 
 def _drifts(study: Study, matrix: Matrix) -> dict[str, Any]:
@@ -153,10 +175,10 @@ def _caption(study: Study, blocks: dict[str, Matrix]) -> str:
     tuned = dict(zip(("FT", "FT[2]"), study.tuned, strict=False))
     roles = {"ORIG": study.base, **tuned, **_others(study), **({"RANDOM": study.control} if study.control else {})}
     gone = sorted({layer.index for part in blocks.values() for layer in constant_layers(part)})
-    hatched = f" Hatched: layer{'' if len(gone) == 1 else 's'} {ranges(gone)}, constant on these rows." if gone else ""
+    missing = f" Missing: layer{'' if len(gone) == 1 else 's'} {ranges(gone)}, constant on these rows." if gone else ""
     names = "; ".join(f"{role}: {shorten(name, 32)}" for role, name in roles.items() if name)
     return (
-        f"{names}. The first name of a title is on the rows; layer 0 is at the lower left; one colour scale.{hatched}"
+        f"{names}. The first name of a title is on the rows; layer 0 is at the lower left; one colour scale.{missing}"
     )
 
 
@@ -166,6 +188,7 @@ def _cards(study: Study) -> Iterator[Card]:
     curve = drift(comparison[measure], study.base, study.tuned[0])
     if curve is not None:
         yield from drift_cards(curve, base=study.base, measure=f"{measure}, {unit} rows")
+    yield from rows_cards(comparison)
     splits, first = comparison.findings.get("blocks", {}).get(measure, {}), study.tuned[0]
     if first in splits:
         yield split_card(first, splits[first], measure, splits.get(study.base))

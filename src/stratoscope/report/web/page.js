@@ -33,7 +33,8 @@
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const tint = (k) => palette[k % palette.length];
   const narrow = () => window.innerWidth < 480;
-  const room = (plot) => document.documentElement.classList.contains("print") ? PRINT_WIDTH : Math.max(plot.parentElement.clientWidth, 200);
+  const printing = () => document.documentElement.classList.contains("print");
+  const room = (plot) => printing() ? PRINT_WIDTH : Math.max(plot.parentElement.clientWidth, 200);
   const look = () => ({
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", dragmode: false,
     font: { family: getComputedStyle(document.body).fontFamily, color: color("--ink") },
@@ -85,7 +86,7 @@
     let n = Math.min(5, panels.length);
     while (n > 1 && (wide / n - pad.l - pad.r) / across < (phone ? 9 : 12)) n -= 1;
     if (n < panels.length) n = Math.ceil(panels.length / Math.ceil(panels.length / n));
-    const cell = Math.min((wide / n - pad.l - pad.r) / across, alone ? Math.max(640 / up, 6) : 32, 44), rows = Math.ceil(panels.length / n);
+    const cell = Math.min((wide / n - pad.l - pad.r) / across, alone ? Math.max((printing() ? 430 : 640) / up, 6) : 27, 44), rows = Math.ceil(panels.length / n);
     const w = pad.l + pad.r + cell * across, h = pad.t + pad.b + cell * up, width = Math.max(w * n, 200), height = top + h * rows;
     const first = panels[0];
     const layout = {
@@ -109,7 +110,7 @@
       const ygroups = p.rows.groups.length ? p.rows.groups : [{ name: p.rows.title, start: 0, stop: ys }];
       xgroups.forEach((g) => text(plain(short(g.name, fits(g.stop - g.start + 1))), { xref: "x" + id, x: middle(g), yref: "paper", y: y[0], yanchor: "top", yshift: -19 }));
       ygroups.forEach((g) => text(plain(short(g.name, fits(g.stop - g.start + 1))), { yref: "y" + id, y: middle(g), xref: "paper", x: x[0], xanchor: "right", xshift: -22, textangle: -90 }));
-      if (p.title && !alone) text(`<b>${plain(short(p.title, fits(xs + 3)))}</b>`, { xref: "paper", yref: "paper", x: x[0], y: y[1], xanchor: "left", yanchor: "bottom", yshift: 2, font: { size: 13, color: color("--ink") } });
+      if (p.title && !alone) text(`<b>${plain(short(p.title, Math.floor((cell * xs + pad.r + 20) / 9.6)))}</b>`, { xref: "paper", yref: "paper", x: x[0], y: y[1], xanchor: "left", yanchor: "bottom", yshift: 2, font: { size: 13, color: color("--ink") } });
       if (p.strip && p.values[0].every((v) => !known(v))) text(p.strip, { xref: "x" + id, yref: "y" + id, x: (xs - 1) / 2, y: 0, font: { size: Math.min(10, Math.max(cell - 3, 1)), color: color("--muted") } });
       const rule = (points) => layout.shapes.push({ type: "line", line: { color: color("--card"), width: 2 }, ...points });
       p.columns.groups.slice(1).forEach((g) => rule({ xref: "x" + id, yref: "y" + id, x0: g.start - 0.5, x1: g.start - 0.5, y0: -0.5, y1: ys - 0.5 }));
@@ -130,8 +131,16 @@
   const across = (x0, x1) => (level) => ({
     x: [x0, x1], y: [level.value, level.value], mode: "lines", name: plain(`${level.name} ${number(level.value)}`), hoverinfo: "skip",
     line: { color: color(level.dash === "solid" ? "--ink" : "--muted"), width: 1.5, dash: level.dash } });
-  const framed = (plot, more) => ({ ...look(), width: room(plot), height: narrow() ? 340 : 380, margin: { l: 48, r: 8, t: 10, b: 40 }, showlegend: true,
+  const framed = (plot, more) => ({ ...look(), width: room(plot), height: printing() ? 270 : narrow() ? 340 : 380, margin: { l: 48, r: 8, t: 10, b: 40 }, showlegend: true,
                                     legend: { orientation: "h", y: -0.16, yanchor: "top", font: { size: 12 } }, ...more });
+
+  /** 1, 2 and 5 times the powers of ten within the values. */
+  function logAxis(spec) {
+    const values = spec.lines.flatMap((s) => [...s.values, ...(s.low || []), ...(s.high || [])]).filter((v) => known(v) && v > 0);
+    const [low, high] = [Math.min(...values), Math.max(...values)].map(Math.log10), tickvals = [];
+    for (let k = Math.floor(low); k <= high; k += 1) tickvals.push(...(high - low > 3 ? [1] : [1, 2, 5]).map((m) => m * 10 ** k));
+    return { type: "log", tickvals, ticktext: tickvals.map((v) => v.toLocaleString("en")), range: [low - 0.05 * (high - low || 1), high + 0.05 * (high - low || 1)] };
+  }
 
   function curves(plot, spec, say) {
     const name = spec.x.split(" ")[0], layers = spec.lines.flatMap((s) => s.layers), last = Math.max(1, ...layers), from = Math.min(0, ...layers);
@@ -145,11 +154,10 @@
       return [...band, line];
     });
     traces.push(...spec.levels.map(across(from - 0.4, last + 0.4)));
-    const y = titled(lines(), spec.y), one = traces.length === 1 || (spec.lines.length === 1 && !spec.levels.length);
+    const y = titled(lines(), spec.y);
     Plotly.react(plot, traces, framed(plot, {
-      showlegend: !one,
       xaxis: { ...titled(lines(), spec.x), range: [from - 0.4, last + 0.4], showgrid: false, tick0: 0, dtick: last <= 14 ? (narrow() && last > 8 ? 2 : 1) : last <= 30 ? 2 : 6 },
-      yaxis: { ...y, ...(spec.log ? { type: "log", dtick: "D2" } : spec.range ? { range: spec.range } : {}) },
+      yaxis: { ...y, ...(spec.log ? logAxis(spec) : spec.range ? { range: spec.range } : {}) },
     }), QUIET);
     listen(plot, ({ points: [p] }) => { if (owner[p.curveNumber]) say(words(owner[p.curveNumber], p.pointNumber)); });
   }
@@ -222,7 +230,7 @@
   function draw(figure) {
     const { box, plot, spec, view } = figure;
     if (box.hidden) return;
-    const said = box.querySelector(".readout"), say = (text) => { said.textContent = text; };
+    const said = box.querySelector(".readout"), say = (text) => { said.textContent = text; said.classList.remove("idle"); };
     if (spec.type === "Heatmap") heats(plot, [crop(spec, view)], say);
     else if (spec.type === "Panels") heats(plot, spec.panels, say);
     else if (spec.type === "Curves") curves(plot, spec, say);
@@ -283,6 +291,7 @@
   }
 
   figures.forEach(addViews);
+  all(".readout").forEach((r) => r.classList.add("idle"));
   drawAll();
   figures.forEach((f) => f.box.querySelector(".values").addEventListener("toggle", () => draw(f)));
   if ($("switches")) {

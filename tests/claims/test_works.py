@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from stratoscope.claims.works import WORKS, works
 from stratoscope.measures.measure import Measure
 from stratoscope.measures.table import MEASURES
-from stratoscope.measures.works import WORKS, works
 
 
 @pytest.mark.parametrize("measure", MEASURES, ids=lambda m: m.name)
