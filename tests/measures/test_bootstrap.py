@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +15,14 @@ from torch import Tensor
 
 from measures.layer_cases import related
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.value import Interval, spread
 from stratoscope.engine.local import InProcess
 from stratoscope.measures import bootstrap as module
-from stratoscope.measures.bootstrap import Interval, bootstrap, check_memory, check_replicates
-from stratoscope.measures.measure import Item
+from stratoscope.measures.bootstrap import Resampled, bootstrap, check_memory, check_replicates
 from stratoscope.measures.score import Scoring, score_layers
 from stratoscope.measures.table import MEASURES, Request, known_names, parse
+from stratoscope.runs.folder import RunFolder
+from stratoscope.runs.run import Run
 from stratoscope.statistics.rows import LayerRows, MemoryRows, gather
 
 REPLICATES = 20
@@ -30,7 +35,7 @@ def layers(n: int) -> MemoryRows:
 
 def made(
     rows: LayerRows, sentence: Tensor, names: list[str], *, seed: int = 0, level: float = 0.95
-) -> tuple[dict[str, Tensor], dict[str, Interval]]:
+) -> tuple[dict[str, Tensor], dict[str, Resampled]]:
     """Scores and intervals by name."""
     wanted = [parse(m) for m in names]
     values = {k: s.values for k, s in score_layers(rows, wanted, seed=seed).scored.items()}
@@ -42,7 +47,8 @@ def intervals(
 ) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
     """Low end, score, high end by name."""
     values, found = made(rows, sentence, names, seed=seed, level=level)
-    return {name: (of.low, values[name], of.high) for name, of in found.items()}
+    edges = {name: (torch.from_numpy(of.low), torch.from_numpy(of.high)) for name, of in found.items()}
+    return {name: (low, values[name], high) for name, (low, high) in edges.items()}
 
 
 def by_sentence(n: int, words: int) -> Tensor:
@@ -87,16 +93,21 @@ def test_the_bootstraps_interval_by_hand() -> None:
     rows, sentence = layers(30), by_sentence(30, 2)
     values, found = made(rows, sentence, ["ckasim", "svsim"])
     for name, of in found.items():
-        assert (of.method, of.level, of.note) == ("bootstrap", 0.95, "")
+        assert (of.interval, of.note) == (Interval(0.95, "bootstrap", 15), "")
         drawn = []
         for b in range(REPLICATES):
             picked = np.sort(np.random.default_rng([0, b]).integers(15, size=15))
             index = torch.from_numpy((picked[:, None] * 2 + [0, 1]).ravel())
             resample = MemoryRows([m[index] for m in rows.matrices])
             drawn.append(score_layers(resample, [parse(name)]).scored[name].values)
+        np.testing.assert_allclose(of.replicates, torch.stack(drawn), atol=1e-9)
         half = t.ppf(0.975, 14) * torch.stack(drawn).std(0) * (15 / 14) ** 0.5
         np.testing.assert_allclose(of.low, (values[name] - half).clamp_min(0), atol=1e-9)
         np.testing.assert_allclose(of.high, (values[name] + half).clamp_max(1), atol=1e-9)
+
+
+def method(of: Resampled) -> str | None:
+    return of.interval and of.interval.method
 
 
 SATURATING = [m.name for m in MEASURES if m.saturates]
@@ -106,10 +117,13 @@ def test_the_jackknifes_interval_by_hand() -> None:
     """Where rows may not repeat, sentences are left out in turn: fewer than the replicates, so one at a time."""
     rows, sentence = layers(16), by_sentence(16, 2)
     values, found = made(rows, sentence, list(known_names()))
-    assert {name for name, of in found.items() if of.method == "jackknife"} == {*SATURATING, "mixedsim-heldout"}
+    order = np.argsort(np.random.default_rng(0).permutation(8))
+    assert {name for name, of in found.items() if method(of) == "jackknife"} == {*SATURATING, "mixedsim-heldout"}
     for name in SATURATING:
-        left = [MemoryRows([m[sentence != k] for m in rows.matrices]) for k in range(8)]
+        left = [MemoryRows([m[sentence != int(k)] for m in rows.matrices]) for k in order]
         scores = torch.stack([score_layers(r, [parse(name)]).scored[name].values for r in left])
+        assert found[name].interval == Interval(0.95, "jackknife", 8)
+        np.testing.assert_allclose(found[name].replicates, scores, atol=1e-9)
         half = t.ppf(0.975, 7) * (7 / 8 * (scores - scores.mean(0)).square().sum(0)).sqrt()
         np.testing.assert_allclose(found[name].low, (values[name] - half).clamp_min(0), atol=1e-9)
         np.testing.assert_allclose(found[name].high, (values[name] + half).clamp_max(1), atol=1e-9)
@@ -133,18 +147,18 @@ def test_no_interval_has_no_width_where_rows_are_few(name: str) -> None:
     assert (high - low)[1, 0] > 0.02
 
 
+def withheld(of: Resampled) -> bool:
+    return of.replicates is of.low is of.high is of.interval is None
+
+
 @pytest.mark.parametrize("name", SATURATING)
 def test_no_interval_where_leaving_rows_out_saturates(name: str) -> None:
     """Seven rows about their mean span six directions: as many as there are neurons."""
     _, found = made(layers(8), by_sentence(8, 1), [name, "ckasim"])
-    assert found[name].method is None
-    assert found[name].low.isnan().all()
-    assert found[name].high.isnan().all()
-    assert found[name].note == (
-        f"no interval for {name}: with some sentences left out, any two layers score 1 (7 rows for 6 neurons); add rows"
-    )
+    assert withheld(found[name])
+    assert re.search(f"{name}.*7 rows for 6 neurons", found[name].note)
     assert list(found) == [name, "ckasim"]
-    assert found["ckasim"].method == "bootstrap"
+    assert method(found["ckasim"]) == "bootstrap"
 
 
 @pytest.mark.parametrize(
@@ -179,14 +193,15 @@ def test_sentences_are_drawn_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = MemoryRows([torch.arange(12.0)[:, None]])
     seen = []
 
-    def watch(resampled: LayerRows, wanted: object, setting: Setting) -> object:
+    def watch(resampled: LayerRows, wanted: object, *, run: Run, seed: int) -> object:
         seen.append(gather(resampled, 0).flatten().long().tolist())
-        assert setting.memory == 123
+        assert (run.memory, seed) == (123, 1)
         return score_layers(rows, [parse("ckasim")])
 
     monkeypatch.setattr(module, "score_layers", watch)
+    shared = {"rows": rows, "sentence": sentence, "seed": 1, "memory": 123}
     for b in range(40):
-        module._resampled(123, {"rows": rows, "sentence": sentence, "measures": ["ckasim"], "seed": 1, "replicate": b})
+        module._resampled(shared, {"measures": ["ckasim"], "replicate": b})
     starts = [0, 1, 5, 7]
     whole = [list(range(s, s + k)) for s, k in zip(starts, lengths, strict=True)]
     for index in seen:
@@ -203,9 +218,8 @@ def test_sentences_are_drawn_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_sentence_gives_no_interval() -> None:
     _, found = made(layers(30), torch.zeros(30, dtype=torch.long), ["ckasim"])
-    assert found["ckasim"].method is None
-    assert found["ckasim"].low.isnan().all()
-    assert found["ckasim"].note == "no interval for ckasim: all rows are of one sentence"
+    assert withheld(found["ckasim"])
+    assert re.search("ckasim.*one sentence", found["ckasim"].note)
 
 
 def test_absent_layers_have_no_interval() -> None:
@@ -219,11 +233,11 @@ def test_absent_layers_have_no_interval() -> None:
 
 @pytest.mark.parametrize("replicates", [1, 19, -5])
 def test_too_few_replicates(replicates: int) -> None:
-    words = rf"expected at least 20 bootstrap replicates for a 95 % interval \(or 0 for none\), got {replicates}"
+    words = f"at least 20.*{replicates}"
     with pytest.raises(StratoscopeError, match=words):
         check_replicates(replicates)
     with pytest.raises(StratoscopeError, match=words):
-        bootstrap(layers(30), by_sentence(30, 1), [parse("ckasim")], {}, replicates=replicates, setting=Setting())
+        bootstrap(layers(30), by_sentence(30, 1), [parse("ckasim")], {}, replicates=replicates)
     check_replicates(0)
     check_replicates(20)
 
@@ -231,36 +245,30 @@ def test_too_few_replicates(replicates: int) -> None:
 def test_too_little_memory() -> None:
     """30 rows of 17 neurons in all, 8 bytes each, for each worker."""
     check_memory(30, 17, workers=2, memory=8160)
-    words = r"resamples of 30 rows .* but --memory is 0\.0 GB; give fewer rows with --limit, fewer --workers, or more"
+    words = r"30 rows.*--memory.*--limit.*--workers"
     with pytest.raises(StratoscopeError, match=words):
         check_memory(30, 17, workers=2, memory=8159)
     with pytest.raises(StratoscopeError, match=words):
-        bootstrap(layers(30), by_sentence(30, 1), [parse("ckasim")], {}, replicates=20, setting=Setting(memory=4079))
+        bootstrap(layers(30), by_sentence(30, 1), [parse("ckasim")], {}, replicates=20, run=Run(memory=4079))
+
+
+def ones(name: str) -> dict[str, Tensor]:
+    return {name: torch.ones(3, 3, dtype=torch.float64)}
 
 
 def test_replicates_work_in_the_memory_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shared between the workers; parts of a run keep their names when it changes."""
-    given, parts = [], []
+    """Shared between the workers."""
+    given = []
 
-    def watch(work: Callable[..., object], items: list[Item], *rest: object) -> list[dict[str, Tensor]]:
-        parts.append(items)
-        return [dict(work(item)) for item in items]  # type: ignore[call-overload]
+    def score(rows: LayerRows, wanted: list[Request], *, run: Run, seed: int) -> Scoring:
+        given.append(run.memory)
+        return score_layers(rows, wanted, run=run, seed=seed)
 
-    def score(rows: LayerRows, wanted: list[Request], setting: Setting) -> Scoring:
-        given.append(setting.memory)
-        return score_layers(rows, wanted, setting)
-
-    monkeypatch.setattr(module, "run_parts", watch)
     monkeypatch.setattr(module, "score_layers", score)
     for memory in (1e8, 2e8):
-        wanted = [parse("procrustes")]
-        values = {"procrustes": torch.ones(3, 3, dtype=torch.float64)}
-        bootstrap(
-            layers(30), by_sentence(30, 1), wanted, values, replicates=20, setting=Setting(TwoWorkers(), memory=memory)
-        )
+        run = Run(engine=TwoWorkers(), memory=memory)
+        bootstrap(layers(30), by_sentence(30, 1), [parse("procrustes")], ones("procrustes"), replicates=20, run=run)
     assert set(given) == {0.5e8, 1e8}
-    plain = [[{k: v for k, v in item.items() if k not in ("rows", "sentence")} for item in items] for items in parts]
-    assert plain[0] == plain[1]
 
 
 class TwoWorkers(InProcess):
@@ -271,16 +279,102 @@ class TwoWorkers(InProcess):
         return 2
 
 
-def test_kernels_give_the_resamples_of_the_slow_way() -> None:
-    """Little memory forbids the kernels; the interval is the same to rounding."""
+EVERY = ["ckasim", "procrustes", "cca"]
+"""One from kernels, one resampled, one by jackknife."""
+STEPS = ("_reweighted", "_resampled", "_left_out")
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the steps, as they are done."""
+    names: list[str] = []
+
+    def counted(step: Callable[[Any, Any], Any], name: str) -> Callable[[Any, Any], Any]:
+        return lambda shared, item: (names.append(name), step(shared, item))[1]
+
+    for step in STEPS:
+        monkeypatch.setattr(module, step, counted(getattr(module, step), step))
+    return names
+
+
+def kept(folder: Path, *, key: str = "k", seed: int = 0, replicates: int = 30, **how: Any) -> dict[str, Resampled]:
+    rows, wanted = layers(60), [parse(m) for m in EVERY]
+    values = {k: s.values for k, s in score_layers(rows, wanted).scored.items()}
+    sentence = by_sentence(60, 2)
+    with RunFolder.open(folder) as opened:
+        run = Run(opened, **how)
+        return bootstrap(rows, sentence, wanted, values, replicates=replicates, run=run, key=key, seed=seed)
+
+
+def assert_equal(got: dict[str, Resampled], want: dict[str, Resampled]) -> None:
+    assert list(got) == list(want) == EVERY
+    for name, of in want.items():
+        for field in ("replicates", "low", "high"):
+            np.testing.assert_array_equal(getattr(got[name], field), getattr(of, field))
+
+
+def test_parts_are_reused_whatever_the_workers_and_the_memory(tmp_path: Path, done: list[str]) -> None:
+    first = kept(tmp_path, memory=1e9)
+    assert {step: done.count(step) for step in STEPS} == {"_reweighted": 2, "_resampled": 30, "_left_out": 30}
+    there = {p.name for p in (tmp_path / "parts").iterdir()}
+    for how in ({"memory": 1e5}, {"memory": 1e7, "engine": TwoWorkers()}):
+        done.clear()
+        assert_equal(kept(tmp_path, **how), first)
+        assert done == []
+        assert_equal(kept(tmp_path / "another", **how), first)
+        assert {p.name for p in (tmp_path / "another" / "parts").iterdir()} == there
+
+
+def test_more_replicates_reuse_those_there_are(tmp_path: Path, done: list[str]) -> None:
+    """Resamples are numbered; groups that are left out are others when there are more of them."""
+    first = kept(tmp_path, replicates=25)
+    done.clear()
+    more = kept(tmp_path, replicates=28)
+    assert {step: done.count(step) for step in STEPS} == {"_reweighted": 1, "_resampled": 3, "_left_out": 28}
+    for name in ("ckasim", "procrustes"):
+        np.testing.assert_array_equal(more[name].replicates[:25], first[name].replicates)  # type: ignore[index]
+
+
+def test_another_seed_and_other_rows_are_other_parts(tmp_path: Path, done: list[str]) -> None:
+    kept(tmp_path)
+    once = len(done)
+    for how in ({"seed": 1}, {"key": "others"}):
+        done.clear()
+        kept(tmp_path, **how)
+        assert len(done) == once
+
+
+def test_kernels_give_the_resamples_of_the_slow_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all kernels are too large they are not held; the resamples are the same to rounding."""
     rows, names = layers(60), ["ckasim", "ckasim-debiased"]
     wanted = [parse(m) for m in names]
-    values = {k: s.values for k, s in score_layers(rows, wanted, Setting()).scored.items()}
-    least = module.weighted.BYTES * rows.layers * 60**2
-    fast, slow = (
-        bootstrap(rows, by_sentence(60, 3), wanted, values, replicates=REPLICATES, setting=Setting(memory=memory))
-        for memory in (least, least - 1)
-    )
+    values = {k: s.values for k, s in score_layers(rows, wanted).scored.items()}
+    least, found, steps = module.weighted.BYTES * rows.layers * 60**2, [], []
+    for limit in (least, least - 1):
+        monkeypatch.setattr(module, "LIGHT_BYTES", limit)
+        used: list[str] = []
+        monkeypatch.setattr(module, "_resampled", counting(used))
+        found.append(bootstrap(rows, by_sentence(60, 3), wanted, values, replicates=REPLICATES))
+        steps.append(len(used))
+        monkeypatch.undo()
+    assert steps == [0, REPLICATES]
     for name in names:
-        for end in ("low", "high"):
-            torch.testing.assert_close(getattr(fast[name], end), getattr(slow[name], end), atol=1e-9, rtol=0)
+        for field in ("replicates", "low", "high"):
+            np.testing.assert_allclose(*(getattr(of[name], field) for of in found), atol=1e-9, rtol=0)
+
+
+def counting(used: list[str]) -> Callable[[Any, Any], Any]:
+    real = module._resampled
+    return lambda shared, item: (used.append(""), real(shared, item))[1]
+
+
+def test_intervals_are_the_spread_of_the_kept_resamples() -> None:
+    """So that the interval of any difference of scores can be made later."""
+    values, found = made(layers(60), by_sentence(60, 3), ["ckasim", "cca"])
+    for name, of in found.items():
+        assert of.replicates is not None
+        assert of.interval is not None
+        assert of.replicates.shape == (REPLICATES, 3, 3)
+        low, high = spread(values[name].numpy(), of.replicates, of.interval, bounds=parse(name).measure.bounds)
+        np.testing.assert_array_equal(of.low, low)
+        np.testing.assert_array_equal(of.high, high)

@@ -124,9 +124,9 @@ def test_scores_made_apart_are_kept_and_read_again(tmp_path: Path) -> None:
     assert list(want) == names
     for _ in range(2):
         with RunFolder.open(tmp_path) as folder:
-            setting = Setting(folder=folder, key="k")
-            found = score_layers(MemoryRows(awkward_layers(105)), [parse(m) for m in names], setting)
-        assert_same({k: s.values for k, s in found.scored.items()}, want, within=1e-12)
+            rows, wanted = MemoryRows(awkward_layers(105)), [parse(m) for m in names]
+            found = score_layers(rows, wanted, run=Run(folder), key="k")
+        assert_same(values(found), want, within=1e-12)
         assert found.lost == (1, 0, 0, 0)
         assert set(found.scored["neuronsim"].arrays) == {"neuronsim.correlation", "neuronsim.match"}
 

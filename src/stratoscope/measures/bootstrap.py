@@ -142,8 +142,9 @@ def _replicates(
         parts = run.map(_reweighted, items, name="weights", key=[key, seed], label=label, shared=shared, weights=sizes)
         found |= {name: torch.cat([part[name] for part in parts]) for name in light}
     if heavy:
-        items = [{"measures": heavy, "replicate": k, "number": number} for k in range(number)]
-        work = _resampled if method == BOOTSTRAP else _left_out
+        # A resample is the same however many there are; a group that is left out is not.
+        work, of = (_resampled, {}) if method == BOOTSTRAP else (_left_out, {"number": number})
+        items = [{"measures": heavy, "replicate": k, **of} for k in range(number)]
         parts = run.map(work, items, name=method, key=[key, seed], label=label, shared=shared)
         found |= {name: torch.stack([part[name] for part in parts]) for name in heavy}
     return found
