@@ -93,14 +93,14 @@ def compared(m: Material) -> Case:
 
 
 def deep(m: Material) -> Case:
-    task = classification()
+    task = replace(classification(), source={"task": "toy", "data": "rows.jsonl", "validation": None})
     return Case(
         lambda out, options, progress: depth(
             m.tuned, task, base=m.calm, out=out, options=options, progress=progress
         ),
         DepthOptions(length=16),
         {"seed": 7},
-        {"command": "depth", "tuned": str(m.tuned), "base": str(m.calm), "length": 16},
+        {"command": "depth", "tuned": str(m.tuned), "base": str(m.calm), "task": "toy", "data": "rows.jsonl", "length": 16},
         ("skipping", 9),
     )  # fmt: skip
 
