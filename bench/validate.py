@@ -24,7 +24,7 @@ from typing import Any
 
 from inputs import fetch_mpnet
 from meter import machine
-from stratoscope.cli.show import Console
+from stratoscope.cli.console import Console
 from stratoscope.results.depth import TUNED, UNTUNED, Depth
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.results.comparison import Comparison
@@ -32,8 +32,7 @@ from stratoscope.core.files import write_text
 from stratoscope.results.study import Study
 from stratoscope.data.tasks.read import TaskData, read_task, task_named
 from stratoscope.demo.assets import MINILM, default_cache, fetch
-from stratoscope.models.open.loading import ModelSpec, choose_device, survey
-from stratoscope.models.open.task import load_for_task
+from stratoscope.models.open.loading import ModelSpec, choose_device, open_model, survey
 from stratoscope.models.text.examples import tokenise
 from stratoscope.models.train.freezing import freeze_
 from stratoscope.models.train.trainer import Schedule, Setup, train_
@@ -136,7 +135,8 @@ def freezing(base: ModelSpec, task: TaskData, *, progress: Progress) -> dict[str
     seen, recipe = survey(base), recipe_named(RECIPE)
     how = f"bottom:{(seen.layers - 1) // 2}"
     inputs = tokenise(task, "train", seen.encoder, length=recipe.length or 128)
-    models = {name: load_for_task(base, task, seed=0, seen=seen).module for name in ("whole", "frozen")}
+    models = {name: open_model(base, task, seed=0, seen=seen).module for name in ("whole", "frozen")}
+    freeze_(models["whole"], None)
     parts = freeze_(models["frozen"], how)
     schedule = Schedule(recipe.lr, recipe.batch, STEPS, 0, recipe.epsilon, grouped=recipe.grouped)
     spent: dict[str, list[float]] = {name: [] for name in models}

@@ -3,28 +3,41 @@
 >>> import stratoscope as ss
 >>> m = ss.compare(["path/base", "path/tuned"], data="reviews.jsonl", unit="cls", measures=["ckasim"])  # doctest: +SKIP
 >>> m["ckasim"].between("base", "tuned").plot()  # doctest: +SKIP
+
+Every analysis takes its options as keywords, named as its flags and the keys of `run.yaml` are, or as one dataclass
+(`options=`); where `out` may be left out, the result stays in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from stratoscope.core.errors import StratoscopeError
 
 if TYPE_CHECKING:
+    from stratoscope.core.progress import Progress
     from stratoscope.data.corpus import Corpus
+    from stratoscope.data.tasks.data import TaskData
     from stratoscope.data.tasks.read import read_task
     from stratoscope.measures.structure import Neuron
     from stratoscope.models.open.loading import ModelSpec
     from stratoscope.results.comparison import Comparison
+    from stratoscope.results.cut import Cut
+    from stratoscope.results.depth import Depth
+    from stratoscope.results.finetuned import Finetuned
+    from stratoscope.results.perplexity import Perplexities
+    from stratoscope.results.study import Study
     from stratoscope.studies.callback import StratoscopeCallback
-    from stratoscope.studies.cut.study import cut
-    from stratoscope.studies.depth.study import depth
-    from stratoscope.studies.finetune.study import finetune
-    from stratoscope.studies.finetuned.study import study_finetuned
-    from stratoscope.studies.prune import prune
+    from stratoscope.studies.compare.options import CompareOptions
+    from stratoscope.studies.cut.options import CutOptions
+    from stratoscope.studies.depth.options import DepthOptions
+    from stratoscope.studies.finetune.options import FinetuneOptions, TrainingOptions
+    from stratoscope.studies.finetuned.options import StudyOptions
+    from stratoscope.studies.perplexity.options import PerplexityOptions
+
+    Model: TypeAlias = str | Path | ModelSpec
 
 __all__ = [
     "StratoscopeCallback",
@@ -35,6 +48,7 @@ __all__ = [
     "finetune",
     "load",
     "localization",
+    "perplexity",
     "prune",
     "rank_neurons",
     "read_task",
@@ -42,21 +56,19 @@ __all__ = [
     "study_finetuned",
 ]
 
-LATER = {
-    "StratoscopeCallback": "stratoscope.studies.callback",
-    "cut": "stratoscope.studies.cut.study",
-    "depth": "stratoscope.studies.depth.study",
-    "finetune": "stratoscope.studies.finetune.study",
-    "prune": "stratoscope.studies.prune",
-    "read_task": "stratoscope.data.tasks.read",
-    "study_finetuned": "stratoscope.studies.finetuned.study",
-}
+LATER = {"StratoscopeCallback": "stratoscope.studies.callback", "read_task": "stratoscope.data.tasks.read"}
 """Public names taken as they are from where they live, imported when first asked for."""
+
+Draw: TypeAlias = Callable[[Path, Any], Any]
+"""Writes figures and page of a finished result into its folder."""
+Chosen = TypeVar("Chosen")
 
 
 def __getattr__(name: str) -> Any:
-    from importlib import import_module
+    from importlib import import_module, metadata
 
+    if name == "__version__":
+        return metadata.version("stratoscope")
     if name not in LATER:
         raise AttributeError(f"module 'stratoscope' has no attribute '{name}'")
     return getattr(import_module(LATER[name]), name)
@@ -64,6 +76,17 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def _options(cls: type[Chosen], options: Chosen | None, keywords: dict[str, Any]) -> Chosen:
+    """The options of an analysis: keywords, a dataclass, or a dataclass with keywords in place of some fields."""
+    from stratoscope.core.options import read_options
+
+    if options is None:
+        return read_options(cls, keywords)
+    if not isinstance(options, cls):
+        raise StratoscopeError(f"expected options as {cls.__name__}, got {type(options).__name__}")
+    return read_options(type(options), {**vars(options), **keywords})
 
 
 def similarity(x: Any, y: Any, measure: str = "ckasim", *, seed: int = 0) -> float:
@@ -77,31 +100,146 @@ def similarity(x: Any, y: Any, measure: str = "ckasim", *, seed: int = 0) -> flo
 
 
 def compare(
-    models: str | Path | ModelSpec | Sequence[str | Path | ModelSpec],
+    models: Model | Sequence[Model],
     *,
     data: str | Path | Corpus,
-    unit: str = "word",
-    measures: Sequence[str] = ("ckasim",),
     out: str | Path | None = None,
-    **options: Any,
+    options: CompareOptions | None = None,
+    progress: Progress | None = None,
+    draw: Draw | None = None,
+    **keywords: Any,
 ) -> Comparison:
-    """Compare every layer of every model; further options are the fields of its `Options`.
+    """Compare every layer of every model; further keywords are the fields of `CompareOptions`.
 
-    Among them are `text`, `pair` and `label`, the columns of a table, and `columns` and `split`, as `--data` has them.
+    Among them are `unit`, `measures` and `bootstrap`, and how to read `data`: `text`, `pair`, `label`, `columns`.
     """
-    from dataclasses import fields
-
-    from stratoscope.core.errors import unknown_name
-    from stratoscope.models.open.loading import ModelSpec
-    from stratoscope.studies.compare.options import CompareOptions as Options
+    from stratoscope.studies.compare.options import CompareOptions
     from stratoscope.studies.compare.study import compare as run
 
-    known = [f.name for f in fields(Options)]
-    if strange := next((name for name in options if name not in known), None):
-        raise unknown_name("option", strange, known)
-    chosen = (measures,) if isinstance(measures, str) else tuple(measures)
-    several = [models] if isinstance(models, str | Path | ModelSpec) else models
-    return run(several, data=data, out=out, options=Options(unit=unit, measures=chosen, **options))
+    several = models if isinstance(models, Sequence) and not isinstance(models, str) else [models]
+    chosen = _options(CompareOptions, options, keywords)
+    return run(several, data=data, out=out, options=chosen, progress=progress, draw=draw)
+
+
+def depth(
+    tuned: Model,
+    task: TaskData,
+    *,
+    base: Model | None = None,
+    out: str | Path,
+    options: DepthOptions | None = None,
+    progress: Progress | None = None,
+    draw: Draw | None = None,
+    **keywords: Any,
+) -> Depth:
+    """Judge a fine-tuned model at every depth; further keywords are the fields of `DepthOptions`."""
+    from stratoscope.studies.depth.options import DepthOptions
+    from stratoscope.studies.depth.study import depth as run
+
+    chosen = _options(DepthOptions, options, keywords)
+    return run(tuned, task, base=base, out=out, options=chosen, progress=progress, draw=draw)
+
+
+def cut(
+    tuned: Model,
+    task: TaskData,
+    *,
+    budget: float,
+    out: str | Path,
+    options: CutOptions | None = None,
+    progress: Progress | None = None,
+    draw: Draw | None = None,
+    **keywords: Any,
+) -> Cut:
+    """Write the smallest model whose loss is confirmed to stay within `budget` of the metric, or refuse.
+
+    Further keywords are the fields of `CutOptions`.
+    """
+    from stratoscope.studies.cut.options import CutOptions
+    from stratoscope.studies.cut.study import cut as run
+
+    chosen = _options(CutOptions, options, keywords)
+    return run(tuned, task, budget=budget, out=out, options=chosen, progress=progress, draw=draw)
+
+
+def finetune(
+    base: Model,
+    task: TaskData,
+    *,
+    out: str | Path,
+    options: FinetuneOptions | None = None,
+    progress: Progress | None = None,
+    **keywords: Any,
+) -> list[Finetuned]:
+    """Fine-tune a model on a task, once per seed; further keywords are the fields of `FinetuneOptions`."""
+    from stratoscope.studies.finetune.options import FinetuneOptions
+    from stratoscope.studies.finetune.study import finetune as run
+
+    return run(base, task, out=out, options=_options(FinetuneOptions, options, keywords), progress=progress)
+
+
+def prune(
+    base: Model,
+    task: TaskData,
+    *,
+    drop: str,
+    out: str | Path,
+    options: TrainingOptions | None = None,
+    progress: Progress | None = None,
+    **keywords: Any,
+) -> list[Finetuned]:
+    """Drop blocks (`top:k` or `bottom:k`), then fine-tune; further keywords are the fields of `TrainingOptions`."""
+    from stratoscope.studies.finetune.options import TrainingOptions
+    from stratoscope.studies.prune import prune as run
+
+    chosen = _options(TrainingOptions, options, keywords)
+    return run(base, task, drop=drop, out=out, options=chosen, progress=progress)
+
+
+def study_finetuned(
+    base: Model,
+    tuned: Model | Sequence[Model],
+    task: TaskData,
+    *,
+    out: str | Path,
+    across: Sequence[Model] = (),
+    options: StudyOptions | None = None,
+    progress: Progress | None = None,
+    draw: Draw | None = None,
+    **keywords: Any,
+) -> Study:
+    """Study what fine-tuning changed in a model; further keywords are the fields of `StudyOptions`."""
+    from stratoscope.studies.finetuned.options import StudyOptions
+    from stratoscope.studies.finetuned.study import study_finetuned as run
+
+    several = tuned if isinstance(tuned, Sequence) and not isinstance(tuned, str) else [tuned]
+    chosen = _options(StudyOptions, options, keywords)
+    return run(base, several, task, out=out, options=chosen, across=across, progress=progress, draw=draw)
+
+
+def perplexity(
+    model: Model,
+    data: str | Path | Corpus,
+    *,
+    out: str | Path | None = None,
+    options: PerplexityOptions | None = None,
+    progress: Progress | None = None,
+    draw: Draw | None = None,
+    **keywords: Any,
+) -> Perplexities:
+    """Perplexity of a decoder at every depth; further keywords are the fields of `PerplexityOptions`."""
+    from stratoscope.studies.perplexity.options import PerplexityOptions
+    from stratoscope.studies.perplexity.study import perplexity as run
+
+    chosen = _options(PerplexityOptions, options, keywords)
+    return run(model, data, out=out, options=chosen, progress=progress, draw=draw)
+
+
+def load(folder: str | Path) -> Any:
+    """Read the result of an earlier run, of any kind, from its folder; needs no model."""
+    from stratoscope.results.result import load as run
+
+    return run(folder)
 
 
 def localization(comparison: Comparison, *, standardise: bool = False) -> dict[str, list[float | None]]:
@@ -116,10 +254,3 @@ def rank_neurons(comparison: Comparison, model: str, layer: int, *, by: str = "m
     from stratoscope.measures.structure import rank_neurons as run
 
     return run(comparison, model, layer, by=by)
-
-
-def load(folder: str | Path) -> Comparison:
-    """Read the result of an earlier comparison from its run folder; needs no model."""
-    from stratoscope.results.comparison import Comparison
-
-    return Comparison.load(folder)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from ended import Command, Ended
+from standins import Calls, install
 
 import tiny
 
@@ -64,3 +66,27 @@ def environment() -> dict[str, str]:
     one = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     source = str(Path(__file__).parents[2] / "src")
     return {**os.environ, **one, "PYTHONPATH": source, "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+@pytest.fixture
+def studies(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    """Studies that only remember how they were called."""
+    return install(monkeypatch)
+
+
+@pytest.fixture
+def plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A fresh working folder with t.txt and the labelled rows.jsonl, and no models."""
+    (tmp_path / "t.txt").write_text("\n".join(tiny.SENTENCES) + "\n", encoding="utf-8")
+    rows = [{"text": f"{tiny.SENTENCES[k % 10]} {k}", "label": "ab"[k % 2]} for k in range(20)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs whose pages cost nothing."""
+    from stratoscope.report import write
+
+    monkeypatch.setattr(write, "write_report", lambda folder, *a, **k: (folder / "report.html").touch())

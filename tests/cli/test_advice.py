@@ -13,6 +13,7 @@ import typer
 from ended import Command
 
 import stratoscope
+import tiny
 from stratoscope.cli.main import app
 from stratoscope.core.errors import OPTION
 
@@ -36,11 +37,12 @@ ALL = dict(commands(typer.main.get_command(app)))
 def test_a_table_that_cannot_be_read(here: Path, command: Command, names: tuple[str, ...], content: str) -> None:
     (here / "rows.tsv").write_text(content)
     needed = {"study": ["tuned"], "cut": ["--budget", "0.1"], "prune": ["--drop", "top:1"]}.get(names[0], [])
-    ended = command(*names, "base", *needed, "--data", "rows.tsv", "--out", "run")
+    model = "base" if names[0] != "perplexity" else tiny.checkpoint("gpt2", here / "decoder", head="causal")
+    ended = command(*names, model, *needed, "--data", "rows.tsv", "--out", "run")
     assert ended.code == 2
     (sentence,) = ended.err.splitlines()
     advice = sentence.rpartition("; ")[2]
-    assert ("mend the line" in advice) == (content == RAGGED)
+    assert ("fix the line" in advice) == (content == RAGGED)
     assert set(OPTION.findall(advice)) <= ALL[names]
     assert ("--columns" in advice) == ("--columns" in ALL[names])
 
@@ -62,9 +64,9 @@ def test_the_columns_of_a_published_task_cannot_be_named(here: Path, command: Co
     folder.mkdir()
     for train, words in {
         "text\tlabel\ngood\t1\n": "columns sentence, label, got no sentence; rename the columns (text, label)\n",
-        "sentence\tlabel\ngood\t1\nbad\n": "line 3: expected 2 columns (sentence, label), got 1; mend the line\n",
+        "sentence\tlabel\ngood\t1\nbad\n": "line 3: expected 2 columns (sentence, label), got 1; fix the line\n",
         "sentence\tlabel\n1\t1\n": "got the number 1 and numbers only in the whole column\n",
-        "sentence\tlabel\ngood\tyes\n": "labels negative, positive or 0, 1, got 'yes'; mend the row\n",
+        "sentence\tlabel\ngood\tyes\n": "labels negative, positive or 0, 1, got 'yes'; fix the row\n",
     }.items():
         for name in ("train.tsv", "dev.tsv"):
             (folder / name).write_text(train)

@@ -10,16 +10,20 @@ from pathlib import Path
 import pytest
 from ended import Command
 
+import stratoscope
+from stratoscope.cli.main import COMMANDS
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.results.comparison import Comparison
-from stratoscope.runs.folder import RunFolder
 from stratoscope.measures.table import MEASURES
 from stratoscope.models.families import FAMILIES
+from stratoscope.models.read.store import PART
+from stratoscope.results.comparison import Comparison
+from stratoscope.runs.folder import RunFolder
+from stratoscope.runs.run import part_prefix
 
-HEAVY = ("torch", "transformers", "matplotlib", "pandas", "numpy", "scipy", "plotly", "safetensors")
+HEAVY = ("torch", "transformers", "matplotlib", "pandas", "numpy", "scipy", "plotly", "safetensors", "rich", "yaml")
 
 
-@pytest.mark.parametrize("args", [["--help"], ["compare", "--help"], ["--version"]])
+@pytest.mark.parametrize("args", [["--help"], *([*name.split(), "--help"] for name in COMMANDS), ["--version"]])
 def test_help_imports_nothing_heavy(args: list[str], environment: dict[str, str]) -> None:
     script = (
         "import sys\nfrom stratoscope.cli.main import run\n"
@@ -32,6 +36,13 @@ def test_help_imports_nothing_heavy(args: list[str], environment: dict[str, str]
     assert done.returncode == 0, done.stderr
     assert "stratoscope" in done.stdout
     assert done.stderr == ""
+
+
+def test_the_package_runs_as_a_module(environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "stratoscope", "--version"], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["stratoscope", stratoscope.__version__]
 
 
 def test_measures_lists_every_measure_with_its_reference(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,15 +74,19 @@ def test_compare_then_report_without_any_model(here: Path, home: Path, command: 
         *("--memory", "1GB", "--workers", "1", "--batch-tokens", "99", "--device", "cpu", "--keep", "--standardise"),
     )
     assert ended.code == 0, ended.err
-    assert "open run/report.html in a browser; the numbers are in run/result.json" in ended.out
+    assert "run/report.html" in ended.out
+    assert "run/result.json" in ended.out
     assert "Traceback" not in ended.err
-    assert re.search(r"^reading with a: [\d,]+ to do\nreading with a: done in ", ended.err, flags=re.MULTILINE)
+    assert re.search(r"^reading .*\ba: [\d,]+ to do\nreading .*\ba: done in ", ended.err, flags=re.MULTILINE)
     assert re.search(r"^drawing: done in ", ended.err, flags=re.MULTILINE)
     result = Comparison.load("run")
     assert list(result) == ["svsim", "neuronsim@0.5"]
     assert [str(r) for r in result["svsim"].rows] == ["a:1", "a:2", "a:3", "b:1", "b:2", "b:3"]
-    assert (result.data["sentences"], result.data["unit"], result.provenance["seed"]) == (8, "mean", 3)
-    assert all(p.name.startswith("activations-") for p in (here / "run" / "parts").iterdir())
+    assert (result.data["sentences"], result.data["unit"]) == (8, "mean")
+    assert result.provenance["request"]["options"]["seed"] == 3
+    kept = [p.name for p in (here / "run" / "parts").rglob("*.safetensors")]
+    assert kept
+    assert all(name.startswith(part_prefix(PART)) for name in kept), "activations and nothing else"
 
     before = {p: p.read_bytes() for p in (here / "run").rglob("*") if p.suffix in (".html", ".png", ".json")}
     assert {p.suffix for p in before} == {".html", ".png", ".json"}
@@ -88,23 +103,31 @@ def test_compare_then_report_without_any_model(here: Path, home: Path, command: 
     assert again.out == ended.out
 
 
-def test_a_second_run_has_nothing_to_do(here: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    from stratoscope.cli import show
+def test_the_protocol_of_a_run_repeats_it(here: Path, command: Command, undrawn: None) -> None:
+    how = ("--unit", "mean", "--layers", "1-3", "--limit", "8", "--seed", "3", "--memory", "1GB", "--random-init")
+    ended = command("compare", "base", "tuned", "--name", "a", "--name", "b", "--data", "t.txt", *how, "--out", "run")
+    assert ended.code == 0, ended.err
+    ended = command("compare", "--config", "run/run.yaml", "--out", "again")
+    assert ended.code == 0, ended.err
+    for name in ("result.json", "run.yaml"):
+        assert (here / "run" / name).read_bytes() == (here / "again" / name).read_bytes()
+    assert "already holds this result" in command("compare", "--config", "run/run.yaml", "--out", "run").err
 
-    monkeypatch.setattr(show, "write_report", lambda folder, *a, **k: [folder / "report.html"])
+
+def test_a_second_run_has_nothing_to_do(here: Path, command: Command, undrawn: None) -> None:
     args = ("compare", "base", "--data", "t.txt", "--out", "run")
     assert command(*args).code == 0
     before = (here / "run" / "result.json").stat().st_mtime_ns
     ended = command(*args)
     assert ended.code == 0
-    assert "run already holds this result; nothing to do" in ended.err
+    assert "already holds this result" in ended.err
     assert (here / "run" / "result.json").stat().st_mtime_ns == before
 
 
 def test_the_report_is_written_while_the_folder_is_held(
     here: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stratoscope.cli import show
+    from stratoscope.report import write as report
 
     held: list[str] = []
 
@@ -113,18 +136,13 @@ def test_the_report_is_written_while_the_folder_is_held(
             pass
         held.append(str(folder))
 
-    monkeypatch.setattr(show, "write_report", write)
+    monkeypatch.setattr(report, "write_report", write)
     assert command("compare", "base", "--data", "t.txt", "--out", "run").code == 0
     assert command("report", "run").code == 0
     assert held == ["run", "run"]
 
 
-def test_a_killed_run_that_only_had_to_tidy_up_is_tidied(
-    here: Path, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from stratoscope.cli import show
-
-    monkeypatch.setattr(show, "write_report", lambda folder, *a, **k: [folder / "report.html"])
+def test_a_killed_run_that_only_had_to_tidy_up_is_tidied(here: Path, command: Command, undrawn: None) -> None:
     args = ("compare", "base", "--data", "t.txt", "--out", "run")
     command(*args)
     (here / "run" / "parts").mkdir()
@@ -133,10 +151,7 @@ def test_a_killed_run_that_only_had_to_tidy_up_is_tidied(
     assert not (here / "run" / "parts").exists()
 
 
-def test_json_on_disk_is_plain(here: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    from stratoscope.cli import show
-
-    monkeypatch.setattr(show, "write_report", lambda folder, *a, **k: [folder / "report.html"])
+def test_json_on_disk_is_plain(here: Path, command: Command, undrawn: None) -> None:
     assert command("compare", "base", "--random-init", "--data", "t.txt", "--unit", "cls", "--out", "run").code == 0
     plain = json.loads((here / "run" / "result.json").read_text(), parse_constant=lambda name: pytest.fail(name))
     assert plain["matrices"][0]["values"][0] == [None] * 8

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from ended import Command
 
+import stratoscope as ss
 import tiny
-from stratoscope.results.comparison import Comparison
 from stratoscope.models.open import loading
+from stratoscope.results.comparison import Comparison
 
 MAIN, OLD, TUNED, DECODER = (digit * 40 for digit in "1234")
 WORDS = (("warm", "good"), ("lazy", "bad"), ("funny", "good"), ("wooden", "bad"))
@@ -67,8 +68,7 @@ def test_finetune_then_depth_cut_and_study(cached: Path, command: Command) -> No
         "study", "finetuned", "acme/tiny", "acme/judge", *TASK, "--bootstrap", "0", "--no-depth", "--out", "study"
     )
     assert ended.code == 0, ended.err
-    models = json.loads((cached / "study" / "cls" / "result.json").read_text())["models"]
-    assert [m["fingerprint"] for m in models[:2]] == [MAIN, TUNED]
+    assert [m.fingerprint for m in ss.load("study").models[:2]] == [MAIN, TUNED]
 
 
 def test_perplexity(cached: Path, command: Command) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import transformers
 
+import stratoscope as ss
 import tiny
-from stratoscope.results.comparison import Comparison
 
 Command = Callable[..., Any]
 
@@ -44,14 +44,15 @@ def test_the_whole_story(rows: Path, command: Command) -> None:
         "study", "finetuned", "base", "ft/seed-0", "ft/seed-1", *task, "--bootstrap", "20", "--out", "study"
     )
     assert ended.code == 0, ended.err
-    index = json.loads((rows / "study" / "study.json").read_text())
-    assert (index["base"], index["tuned"], index["control"]) == ("base", ["seed-0", "seed-1"], "base-random")
-    for unit in ("cls", "mean"):
-        assert json.loads((rows / "study" / unit / "result.json").read_text())["kind"] == "comparison"
-    assert (rows / "study" / "depth" / "depth.json").is_file()
+    study = ss.load("study")
+    assert (study.base, study.tuned, study.control) == ("base", ("seed-0", "seed-1"), "base-random")
+    assert set(study.comparisons) == {"cls", "mean"}
+    assert study.depth.model.name == "seed-0"
+    ended_again = command("study", "finetuned", "--config", "study/run.yaml", "--out", "study")
+    assert "already holds this result" in ended_again.err, ended_again.err
     page = (rows / "study" / "report.html").read_text()
     assert "FT[1]" in page
-    assert "open study/report.html" in ended.out
+    assert "study/report.html" in ended.out
 
     (rows / "study" / "report.html").unlink()
     again = command("report", "study")
@@ -74,7 +75,7 @@ def test_the_whole_story(rows: Path, command: Command) -> None:
     for folder, held in (
         ("ft", "a fine-tuned model (seed-0/"),
         ("pruned", "a pruned model (base/"),
-        ("base", "a model ("),
+        ("base", "no result"),
     ):
         ended = command("report", folder)
         assert ended.code == 2
@@ -87,22 +88,20 @@ def test_a_study_across_families(rows: Path, command: Command) -> None:
     models = ("base", "tuned", "--across", "away/base")
     ended = command("study", "finetuned", *models, *task, "--localization", "--out", "study")
     assert ended.code == 0, ended.err
-    index = json.loads((rows / "study" / "study.json").read_text())
+    study = ss.load("study")
     base = f"{(rows / 'base').resolve().parent.name}/base"
-    assert (index["base"], index["tuned"], index["across"]) == (base, ["tuned"], ["away/base"])
-    assert index["control"] == "base-random"
-    found = Comparison.load(rows / "study" / "mean")
+    assert (study.base, study.tuned, study.across) == (base, ("tuned",), ("away/base",))
+    assert study.control == "base-random"
+    found = study["mean"]
     roles = {m.name: (m.role, m.family, m.layers) for m in found.models}
     assert roles["away/base"] == ("model", "roberta", 6)
     assert roles["base-random"] == ("control", "bert", 4)
     assert found["ckasim"].between("tuned", "away/base").values.shape == (4, 6)
     page = (rows / "study" / "report.html").read_text()
     assert "FT\\u2013OTHER" in page
-    assert "Across models, tuned and away/base: mean CKA" in ended.out
-    local = Comparison.load(rows / "study" / "localization")
+    local = study["localization"]
     assert [m.name for m in local.models] == [base, "tuned", "base-random"], "labels are the study's"
     assert local.data["unit"] == "word"
-    assert f"localized than {base}: mean" in ended.out
     assert (rows / "study" / "figures" / "localization.png").is_file()
     (rows / "study" / "report.html").unlink()
     assert command("report", "study").code == 0
@@ -166,14 +165,12 @@ def test_a_decoder_is_judged_by_perplexity(here: Path, command: Command) -> None
     tiny.checkpoint("gpt2", here / "decoder", head="causal")
     ended = command("perplexity", "decoder", "--data", "t.txt", "--out", "ppl")
     assert ended.code == 0, ended.err
-    points = json.loads((here / "ppl" / "perplexity.json").read_text())["points"]
-    assert f"perplexity of decoder on {points[-1]['texts']} texts" in ended.out
-    assert f": {points[-1]['value']:.2f} [" in ended.out
-    assert f"first 0 of {len(points) - 1} blocks: {points[0]['value']:.2f}" in ended.out
+    points = ss.load("ppl").points
+    assert f"{points[-1].value:,.1f}" in ended.out
     assert (here / "ppl" / "figures" / "perplexity.png").is_file()
     (here / "t.tsv").write_text("".join(f"{k}\t{line}" for k, line in enumerate((here / "t.txt").open())))
     named = command("perplexity", "decoder", "--data", "t.tsv", "--columns", "label text", "--out", "same")
     assert named.code == 0, named.err
-    assert json.loads((here / "same" / "perplexity.json").read_text())["points"] == points
+    assert ss.load("same").points == points
     ended = command("perplexity", "base", "--data", "t.txt", "--out", "no")
     assert ended.code == 2

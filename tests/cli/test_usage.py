@@ -9,8 +9,8 @@ from ended import Command
 
 COMPARE = "compare base --data t.txt --out run"
 LINES = [
-    ("compar base", "unknown command 'compar'; did you mean 'compare'? choose from: compare, report, measures, "),
-    ("xyzzy", "unknown command 'xyzzy'; choose from: compare, report, measures, families, finetune, "),
+    ("compar base", "unknown command 'compar'; did you mean 'compare'? choose from: "),
+    ("xyzzy", "unknown command 'xyzzy'; choose from: "),
     ("study fine", "unknown command 'fine'; did you mean 'finetuned'? choose from: finetuned\n"),
     (f"{COMPARE} --limt 3", "unknown option '--limt'; did you mean '--limit'? see 'stratoscope compare --help'\n"),
     (f"{COMPARE} --limt=3", "unknown option '--limt'; did you mean '--limit'? see 'stratoscope compare --help'\n"),
@@ -20,7 +20,7 @@ LINES = [
     ("--foo", "unknown option '--foo'; see 'stratoscope --help'\n"),
     (
         "compare base --data t.txt",
-        "expected --out (Run folder for the result, figures and page), got none; see 'stratoscope compare --help'\n",
+        "expected --out (Run folder for everything this makes), got none; see 'stratoscope compare --help'\n",
     ),
     (
         "compare --data t.txt --out run",
@@ -28,7 +28,7 @@ LINES = [
     ),
     (
         "study finetuned base --out run",
-        "expected TUNED... (Checkpoints tuned from it, one or more), got none; see 'stratoscope study finetuned",
+        "expected TUNED... (Checkpoints fine-tuned from it, one or more), got none; see 'stratoscope study finetuned",
     ),
     (f"{COMPARE} --limit x", "expected --limit as a number, got 'x'; see 'stratoscope compare --help'\n"),
     (f"{COMPARE} --limit 3 --limit=2.5", "expected --limit as a whole number, got '2.5'; see 'stratoscope compare "),

@@ -63,7 +63,7 @@ def test_conllu_keeps_syntactic_words_and_tags(tmp_path: Path) -> None:
 )
 def test_malformed_conllu_names_the_line(tmp_path: Path, bad: str, words: str) -> None:
     path = write(tmp_path, token("1", "fine"), "", "# comment", bad)
-    with pytest.raises(StratoscopeError, match=rf"a\.conllu: line 4: malformed CoNLL-U: {words}.*; mend the line"):
+    with pytest.raises(StratoscopeError, match=rf"a\.conllu: line 4: malformed CoNLL-U: {words}.*; fix the line"):
         read_conllu(path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from typing import Any
 
@@ -11,7 +12,17 @@ from scipy import stats
 from sklearn import metrics as reference
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.data.metrics import METRICS, Metric, difference_interval, interval, metric_named
+from stratoscope.core.value import spread
+from stratoscope.data.metrics import (
+    INTERVAL,
+    METRICS,
+    Metric,
+    difference_interval,
+    interval,
+    metric_named,
+    percentiles,
+    replicates,
+)
 
 ACCURACY, MATTHEWS, F1, CORRELATION = METRICS
 
@@ -176,3 +187,75 @@ def test_too_few_replicates_or_no_level(replicates: int, level: float) -> None:
         StratoscopeError, match=f"at least 20 replicates and a level .*, got {replicates} and {level:g}"
     ):
         interval(ACCURACY, one_hot([0, 1]), [0, 1], replicates=replicates, level=level)
+
+
+def slow_replicates(metric: Metric, scores: np.ndarray, labels: np.ndarray, seed: int, number: int) -> list[float]:
+    """The metric on each resample, one at a time."""
+    rng = np.random.default_rng(seed)
+    drawn = (rng.integers(len(labels), size=len(labels)) for _ in range(number))
+    return [metric.score(scores[rows], labels[rows]) for rows in drawn]
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda m: m.name)
+@pytest.mark.parametrize("n", [7, 150])
+def test_replicates_are_the_metric_on_each_resample(metric: Metric, n: int) -> None:
+    scores, labels, _ = judged(metric, 1, n, 1 if metric.regression else 2)
+    got = replicates(metric, scores, labels, seed=3, number=120)
+    assert got.tolist() == slow_replicates(metric, scores, labels, 3, 120), "to the last digit"
+
+
+def test_replicates_of_many_classes() -> None:
+    scores, labels, _ = judged(ACCURACY, 1, 90, 7)
+    got = replicates(ACCURACY, scores, labels, seed=0, number=60)
+    assert got.tolist() == slow_replicates(ACCURACY, scores, labels, 0, 60)
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda m: m.name)
+def test_replicates_of_a_stack_are_those_of_each_and_fewer_are_the_first(metric: Metric) -> None:
+    cases = [judged(metric, k, 60, 1 if metric.regression else 2) for k in range(6)]
+    labels = cases[0][1]
+    stack = np.stack([scores for scores, *_ in cases]).reshape(2, 3, 60, -1)
+    got = replicates(metric, stack, labels, seed=2, number=70)
+    assert got.shape == (70, 2, 3)
+    for i in range(2):
+        for j in range(3):
+            assert got[:, i, j].tolist() == replicates(metric, stack[i, j], labels, seed=2, number=70).tolist()
+    fewer = replicates(metric, stack[1, 2], labels, seed=2, number=30)
+    assert fewer.tolist() == got[:30, 1, 2].tolist(), (
+        "so that few replicates of spans pair with many of the whole model"
+    )
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda m: m.name)
+def test_intervals_are_the_percentiles_of_the_replicates(metric: Metric) -> None:
+    """As they always were: quantiles of the metric on each resample, one by one or for all layers of a curve."""
+    (a, labels, _), (b, *_) = (judged(metric, k, 120, 1 if metric.regression else 2) for k in (1, 2))
+    edges = np.quantile(slow_replicates(metric, a, labels, 5, 100), [(1 - 0.95) / 2, (1 + 0.95) / 2])
+    assert interval(metric, a, labels, seed=5, replicates=100) == tuple(edges)
+    both = replicates(metric, np.stack([a, b]), labels, seed=5, number=100)
+    low, high = spread(both[0], both, INTERVAL)
+    assert (low[0], high[0]) == tuple(edges)
+    paired = np.quantile(both[:, 0] - both[:, 1], [(1 - 0.95) / 2, (1 + 0.95) / 2])
+    assert difference_interval(metric, a, b, labels, seed=5, replicates=100) == tuple(paired)
+    any_statistic = percentiles(lambda rows: metric.score(a[rows], labels[rows]), 120, 5, replicates=100, level=0.95)
+    assert any_statistic == tuple(edges)
+
+
+def test_replicates_of_every_span_of_a_deep_model_take_no_time() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(2, size=1000)
+    scores = rng.normal(size=(465, 1000, 2))
+    start = time.perf_counter()
+    assert replicates(ACCURACY, scores, labels, number=200).shape == (200, 465)
+    assert time.perf_counter() - start < 5
+
+
+@pytest.mark.parametrize("scores", [[1.0, 2.0], np.zeros((0, 3, 2)), np.full((2, 2, 2), np.nan), np.zeros((2, 3, 2))])
+def test_replicates_refuse_what_the_metric_refuses(scores: Any) -> None:
+    with pytest.raises(StratoscopeError, match="accuracy: expected"):
+        replicates(ACCURACY, scores, [0, 1])
+
+
+def test_too_few_resamples_are_refused() -> None:
+    with pytest.raises(StratoscopeError, match="at least 20 replicates"):
+        replicates(ACCURACY, one_hot([0, 1]), [0, 1], number=19)

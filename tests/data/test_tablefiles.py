@@ -36,7 +36,7 @@ def test_jsonl_keeps_numbers_as_written_and_collects_all_keys(tmp_path: Path) ->
 @pytest.mark.parametrize("bad", ['{"text": }', '{"text": "a"', "[" * 100_000])
 def test_jsonl_bad_json_names_the_line(tmp_path: Path, bad: str) -> None:
     path = write(tmp_path / "a.jsonl", '{"text": "a"}\n\n' + bad + "\n")
-    with pytest.raises(StratoscopeError, match=r"a\.jsonl: line 3: expected one JSON object, got bad JSON \(.*; mend"):
+    with pytest.raises(StratoscopeError, match=r"a\.jsonl: line 3: expected one JSON object, got bad JSON \(.*; fix"):
         jsonl_table(path)
 
 
@@ -83,7 +83,7 @@ def test_unnamed_columns_are_left_alone(tmp_path: Path) -> None:
 def test_ragged_rows_name_the_line(tmp_path: Path, record: str, got: int) -> None:
     text = f"text\tlabel\nx\t1\n{record}\n"
     with pytest.raises(
-        StratoscopeError, match=rf"a\.tsv: line 3: expected 2 columns \(text, label\), got {got}; mend .*--columns"
+        StratoscopeError, match=rf"a\.tsv: line 3: expected 2 columns \(text, label\), got {got}; fix .*--columns"
     ):
         rows(tsv_table(write(tmp_path / "a.tsv", text)))
     with pytest.raises(StratoscopeError, match=rf"a\.csv: line 3: expected 2 columns \(text, label\), got {got}"):

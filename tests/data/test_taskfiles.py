@@ -145,7 +145,7 @@ def test_choices_in_columns_of_their_own() -> None:
                 {"story": "a", "question": "q", "a0": " ", "a1": "c", "label": "0"},
                 {"story": "a", "question": "q", "a0": "b", "a1": "", "label": "0"},
             ],
-            "t: expected rows with a text in every choice, got a blank one in each row; mend them",
+            "t: expected rows with a text in every choice, got a blank one in each row; fix them",
         ),
     ],
 )

@@ -62,7 +62,7 @@ def test_every_refusal_names_the_row() -> None:
         StratoscopeError, match=r"t.csv: row 7: expected one of the labels no, yes or 0, 1, got 'maybe'; "
     ):
         examples(rows("no", "maybe"), ("no", "yes"), ("0", "1"))
-    with pytest.raises(StratoscopeError, match=r"t.csv: row 6: expected one of the labels 0, 1, got '2'; mend the row"):
+    with pytest.raises(StratoscopeError, match=r"t.csv: row 6: expected one of the labels 0, 1, got '2'; fix the row"):
         examples(rows("2"), ("0", "1"), ("0", "1"))
     with pytest.raises(StratoscopeError, match="row 6: expected a number as the target of a regression, got 'high'; "):
         examples(rows("high"), None, ())

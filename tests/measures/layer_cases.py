@@ -73,6 +73,22 @@ def outliers(ratio: float = 3000) -> Layers:
     return Layers(x.astype(np.float32), y.astype(np.float32), 32, 20)
 
 
+NEAR_CONSTANT = 3
+"""Which neuron of `near_constant` hardly varies."""
+
+
+def near_constant(seed: int = 0, *, ratio: float = 3e5) -> Layers:
+    """As the first layers' [CLS], float32: one neuron's mean is `ratio` times its spread, and rows are scarce.
+
+    Rounding then is a tenth of that neuron's spread, and none of any other's.
+    """
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((105, 100)) / np.arange(1, 101) @ np.linalg.qr(rng.standard_normal((100, 100)))[0]
+    x[:, NEAR_CONSTANT] += ratio * x[:, NEAR_CONSTANT].std()
+    y = x[:, ::-1][:, :40] - x[:, :40].mean(0) + 0.2 * rng.standard_normal((105, 40))
+    return Layers(x.astype(np.float32), y.astype(np.float32), 99, 40)
+
+
 def ill_conditioned(condition: float, *, n: int = 300, rotated: bool = True, dtype: type = np.float32) -> Layers:
     """Singular values falling evenly over `condition`, in rotated axes or along the neurons."""
     layers, ranks = [], []

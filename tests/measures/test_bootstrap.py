@@ -34,9 +34,7 @@ def made(
     """Scores and intervals by name."""
     wanted = [parse(m) for m in names]
     values = {k: s.values for k, s in score_layers(rows, wanted, seed=seed).scored.items()}
-    return values, bootstrap(
-        rows, sentence, wanted, values, replicates=REPLICATES, seed=seed, level=level
-    )
+    return values, bootstrap(rows, sentence, wanted, values, replicates=REPLICATES, seed=seed, level=level)
 
 
 def intervals(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,16 +14,17 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from measures.layer_cases import dominated, related
+from measures.layer_cases import NEAR_CONSTANT, dominated, near_constant, related
 from measures.reference import REFERENCES, canonical, pearson
-from stratoscope.core.errors import StratoscopeError
-from stratoscope.runs.folder import RunFolder
-from stratoscope.engine.local import ProcessPool
+from stratoscope.engine.local import InProcess, ProcessPool
 from stratoscope.measures import score as score_module
 from stratoscope.measures.score import Scoring, score_layers
 from stratoscope.measures.table import known_names, parse
+from stratoscope.runs.folder import RunFolder
+from stratoscope.runs.run import Run
 from stratoscope.statistics import rows as rows_module
-from stratoscope.statistics.rows import MemoryRows, StoredRows
+from stratoscope.statistics.cross import CrossMoments
+from stratoscope.statistics.rows import LayerRows, MemoryRows, StoredRows
 
 NAMES = [*known_names(), "neuronsim@0.3", "mixedsim@0.3", "svsim@0.5", "pwsim@0.5"]
 
@@ -35,8 +37,12 @@ def four_layers(n: int = 150) -> list[Tensor]:
     return [torch.from_numpy(m.astype(np.float32)) for m in layers]
 
 
-def scores(layers: list[Tensor], names: list[str] = NAMES, setting: Setting | None = None) -> dict[str, Tensor]:
-    return {k: s.values for k, s in score_layers(MemoryRows(layers), [parse(m) for m in names], setting).scored.items()}
+def scores(layers: list[Tensor], names: list[str] = NAMES, run: Run | None = None) -> dict[str, Tensor]:
+    return values(score_layers(MemoryRows(layers), [parse(m) for m in names], run=run))
+
+
+def values(scoring: Scoring) -> dict[str, Tensor]:
+    return {k: s.values for k, s in scoring.scored.items()}
 
 
 def stored(layers: list[Tensor], folder: Path, cuts: list[int]) -> StoredRows:
@@ -64,27 +70,82 @@ def test_measures_that_share_work_score_as_they_do_alone(seed: int) -> None:
         assert torch.equal(values, scores(layers, [name])[name])
 
 
-def test_debiased_cka_where_one_row_outweighs_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own product is most of ‖XᵀY‖² and is taken away again: squared norms in float32 are too coarse for that.
+@pytest.mark.parametrize("seed", range(3))
+def test_a_near_constant_neuron_hides_no_direction_of_its_layer(seed: int) -> None:
+    """Regressing on the layer is regressing on its other neurons: this one adds little but its rounding."""
+    c = near_constant(seed)
+    x, others, y = (torch.from_numpy(m) for m in (c.x, np.delete(c.x, NEAR_CONSTANT, axis=1), c.y))
+    found, want = (score_layers(MemoryRows([m, y]), [parse("linreg"), parse("cca")]) for m in (x, others))
+    assert found.lost == (1, 0)
+    for name in ("linreg", "cca"):
+        got, right = (float(s.scored[name].values[0, 1]) for s in (found, want))
+        assert got == pytest.approx(right, abs=1e-4), name
 
-    What is left of the error is the rounding of float32 products.
+
+def awkward_layers(n: int) -> list[Tensor]:
+    """What real layers have, float32: a near-constant neuron, massive activations in a row or in neurons, neither."""
+    shared = near_constant(4).x[:n].astype(np.float64)
+    shared[:, NEAR_CONSTANT] -= shared[:, NEAR_CONSTANT].mean()
+    layers = [near_constant(4).x[:n]]
+    for k in range(3):
+        rng = np.random.default_rng(k)
+        x = shared @ np.linalg.qr(rng.standard_normal((100, 100)))[0] + 0.02 * rng.standard_normal((len(shared), 100))
+        if k == 0:
+            x[5] += 300 * rng.standard_normal(100)
+        if k == 1:
+            x[::10, :2] += 2000 * (1 + 0.1 * rng.standard_normal((len(x[::10]), 1)))
+        layers.append(x.astype(np.float32))
+    return [torch.from_numpy(m) for m in layers]
+
+
+@pytest.mark.parametrize("n", [105, 60])
+@pytest.mark.parametrize("precise", [True, False])
+def test_the_company_of_other_measures_and_layers_does_not_move_cka(
+    n: int, precise: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the basis that other measures want nor the precision that many layers get."""
+    layers = awkward_layers(n)
+    alone = scores(layers, ["ckasim"])["ckasim"]
+    for i, x in enumerate(layers):
+        want = [REFERENCES["ckasim"](x.double().numpy(), y.double().numpy()) for y in layers]
+        np.testing.assert_allclose(alone[i], want, atol=1e-9)
+    if not precise:
+        monkeypatch.setattr(score_module, "PRECISE", 0)
+    for company in ([], ["linreg"], ["procrustes", "neuronsim", "svsim", "cca"]):
+        for first in (0, 1):
+            got = scores(layers[first:], ["ckasim", *company])["ckasim"]
+            torch.testing.assert_close(got, alone[first:, first:], atol=1e-7, rtol=0)
+
+
+def test_scores_made_apart_are_kept_and_read_again(tmp_path: Path) -> None:
+    """A near-constant neuron: measures that invert and those that do not each have a basis of their own."""
+    names = ["cca", "ckasim", "linreg", "neuronsim"]
+    want = scores(awkward_layers(105), names)
+    assert list(want) == names
+    for _ in range(2):
+        with RunFolder.open(tmp_path) as folder:
+            setting = Setting(folder=folder, key="k")
+            found = score_layers(MemoryRows(awkward_layers(105)), [parse(m) for m in names], setting)
+        assert_same({k: s.values for k, s in found.scored.items()}, want, within=1e-12)
+        assert found.lost == (1, 0, 0, 0)
+        assert set(found.scored["neuronsim"].arrays) == {"neuronsim.correlation", "neuronsim.match"}
+
+
+@pytest.mark.parametrize(("beside", "within"), [([], 1.5e-5), (["cca"], 1e-6)])
+def test_debiased_cka_where_one_row_outweighs_all_others(
+    beside: list[str], within: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own product is most of ‖XᵀY‖² and is taken away again: float32 is too coarse for norms and large products.
+
+    What is left of the error is the rounding of float32 products of neurons, none of which has the row to itself.
     """
     monkeypatch.setattr(score_module, "PRECISE", 0)
     layers = [torch.from_numpy(m.astype(np.float32)) for m in related(2000, 30, 20)]
     for k, layer in enumerate(layers):
         layer[0] += 1000 * torch.randn(layer.shape[1], generator=torch.Generator().manual_seed(k))
     want = REFERENCES["ckasim-debiased"](*(m.double().numpy() for m in layers))
-    assert float(scores(layers, ["ckasim-debiased"])["ckasim-debiased"][0, 1]) == pytest.approx(want, abs=1.5e-5)
-
-
-def test_a_folder_that_cannot_be_made_is_told_in_one_sentence(tmp_path: Path) -> None:
-    """As on a disk that has run out of files."""
-    (tmp_path / "parts").touch()
-    item = {"rows": MemoryRows(four_layers()), "layer": 0, "whiten": True, "precise": True, "into": "coordinates"}
-    with pytest.raises(
-        StratoscopeError, match=r"cannot write to .*parts/coordinates/0000-00000.safetensors: Not a dir"
-    ):
-        score_module._prepare(item | {"root": str(tmp_path / "parts")})
+    found = scores(layers, ["ckasim-debiased", *beside])["ckasim-debiased"]
+    assert float(found[0, 1]) == pytest.approx(want, abs=within)
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +190,7 @@ def test_chunk_size_does_not_matter_with_few_and_with_many_rows(
 
 def test_stored_rows_are_memory_rows(tmp_path: Path, plain: dict[str, Tensor]) -> None:
     found = score_layers(stored(four_layers(), tmp_path, [1, 70, 148]), [parse(m) for m in NAMES])
-    assert_same({k: s.values for k, s in found.scored.items()}, plain)
+    assert_same(values(found), plain)
 
 
 def test_which_measures_are_asked_for_together_does_not_matter(plain: dict[str, Tensor]) -> None:
@@ -137,57 +198,150 @@ def test_which_measures_are_asked_for_together_does_not_matter(plain: dict[str, 
         assert_same(scores(four_layers(), [name]), {name: plain[name]})
 
 
-def test_little_memory_gives_the_same_numbers(plain: dict[str, Tensor]) -> None:
-    little, wide = Setting(memory=1.0), Setting(memory=4e9)
-    assert score_module._side(30, 12, little) == 1 < score_module._side(30, 12, wide)
-    assert_same(scores(four_layers(), setting=little), plain, within=0)
+def products_at_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many cross-products are held at a time, as they are made."""
+    made: list[int] = []
+    real = score_module.cross_moments
+
+    def watched(rows: LayerRows, bases: Any, pairs: tuple[tuple[int, int], ...]) -> CrossMoments:
+        made.append(len(pairs))
+        return real(rows, bases, pairs)
+
+    monkeypatch.setattr(score_module, "cross_moments", watched)
+    return made
 
 
-@pytest.mark.parametrize(("layers", "side"), [(1, 1), (5, 1), (5, 2), (6, 3), (7, 9)])
-def test_tiles_hold_every_pair_once(layers: int, side: int) -> None:
-    pairs = [p for tile in score_module._tiles(layers, side) for p in tile]
-    assert sorted(pairs) == [(i, j) for i in range(layers) for j in range(i, layers)]
+def test_little_memory_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twelve layers are two on a side of a tile."""
+    layers = [*four_layers(), *four_layers(), *four_layers()]
+    names = ["ckasim", "svsim", "neuronsim", "linreg", "ckasim-debiased"]
+    found = []
+    for memory in (4e9, 1.0):
+        at_once = products_at_once(monkeypatch)
+        found.append(scores(layers, names, Run(memory=memory)))
+        assert max(at_once) == (1 if memory == 1.0 else 4)
+        monkeypatch.undo()
+    assert_same(found[1], found[0], within=0)
 
 
-def test_a_pool_of_processes_gives_the_same_numbers(tmp_path: Path, plain: dict[str, Tensor]) -> None:
-    pool = ProcessPool(2)
-    try:
-        with RunFolder.open(tmp_path / "run") as folder:
-            rows = stored(four_layers(), tmp_path / "rows", [64, 128])
-            found = score_layers(rows, [parse(m) for m in NAMES], Setting(pool, folder, "key"))
-    finally:
-        pool.close()
-    assert_same({k: s.values for k, s in found.scored.items()}, plain)
+@pytest.mark.parametrize("layers", [1, 2, 5, 8, 9, 13, 24, 33, 65])
+def test_tiles_hold_every_pair_once(layers: int) -> None:
+    tiles = score_module._tiles(layers)
+    assert sorted(p for tile in tiles for p in tile) == [(i, j) for i in range(layers) for j in range(i, layers)]
+    assert max(map(len, tiles)) <= score_module.SIDE**2
+    assert layers < 8 or len(tiles) >= 10, "enough for several workers"
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ProcessPool]:
+    engine = ProcessPool(2)
+    yield engine
+    engine.close()
+
+
+def test_a_pool_of_processes_gives_the_same_numbers(
+    tmp_path: Path, plain: dict[str, Tensor], pool: ProcessPool
+) -> None:
+    with RunFolder.open(tmp_path / "run") as folder:
+        rows = stored(four_layers(), tmp_path / "rows", [64, 128])
+        found = score_layers(rows, [parse(m) for m in NAMES], run=Run(folder, pool), key="key")
+    assert_same(values(found), plain)
+    in_memory = score_layers(MemoryRows(four_layers()), [parse(m) for m in NAMES], run=Run(engine=pool))
+    assert_same(values(in_memory), plain)
+
+
+@pytest.mark.parametrize("piece", [1.0, 20_000.0])
+@pytest.mark.parametrize("kept", [False, True])
+def test_coordinates_in_pieces_give_the_same_numbers(
+    kept: bool, piece: float, tmp_path: Path, plain: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(score_module, "PIECE_BYTES", piece)
+    rows, wanted = stored(four_layers(), tmp_path / "rows", [40, 80, 120]), [parse(m) for m in NAMES]
+    if not kept:
+        assert_same(values(score_layers(rows, wanted)), plain)
+        return
+    with RunFolder.open(tmp_path / "run") as folder:
+        found = score_layers(rows, wanted, run=Run(folder), key="key")
+    assert_same(values(found), plain)
+    chunks_in_a_piece = max(1, int(piece / (8 * 40 * 12)))
+    pieces = -(-4 // chunks_in_a_piece)
+    assert len(list((tmp_path / "run" / "parts").glob("coordinates-*.safetensors"))) == 4 * pieces
+
+
+STEPS = ("_fit", "_transform", "_score_tile", "_row_work")
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the steps, as they are done."""
+    names: list[str] = []
+
+    def counted(step: Callable[[Any, Any], Any], name: str) -> Callable[[Any, Any], Any]:
+        return lambda shared, item: (names.append(name), step(shared, item))[1]
+
+    for step in STEPS:
+        monkeypatch.setattr(score_module, step, counted(getattr(score_module, step), step))
+    return names
+
+
+def kept(folder: Path, names: list[str] = NAMES, *, key: str = "k", seed: int = 0, **how: Any) -> dict[str, Tensor]:
+    with RunFolder.open(folder) as opened:
+        wanted = [parse(m) for m in names]
+        return values(score_layers(MemoryRows(four_layers()), wanted, run=Run(opened, **how), key=key, seed=seed))
 
 
 def test_finished_parts_are_read_and_damaged_ones_made_again(
-    tmp_path: Path, plain: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, plain: dict[str, Tensor], done: list[str]
 ) -> None:
-    def run() -> tuple[dict[str, Tensor], list[str]]:
-        done: list[str] = []
-        for step in ("_prepare", "_score_tile", "_row_work"):
-            monkeypatch.setattr(score_module, step, counted(originals[step], step, done))
-        with RunFolder.open(tmp_path) as folder:
-            found = score_layers(MemoryRows(four_layers()), [parse(m) for m in NAMES], Setting(folder=folder, key="k"))
-        return {k: s.values for k, s in found.scored.items()}, done
-
-    def counted(step: Callable[[object], object], name: str, done: list[str]) -> Callable[[object], object]:
-        return lambda item: (done.append(name), step(item))[1]
-
-    originals = {name: getattr(score_module, name) for name in ("_prepare", "_score_tile", "_row_work")}
-    first, done = run()
-    assert set(done) == set(originals)
+    first = kept(tmp_path)
+    assert set(done) == set(STEPS)
     assert_same(first, plain)
-    again, done = run()
+    done.clear()
+    assert_same(kept(tmp_path), first, within=0)
     assert done == []
-    assert_same(again, first, within=0)
-    (tmp_path / "parts" / sorted(p.name for p in (tmp_path / "parts").glob("basis-*.safetensors"))[0]).write_bytes(b"x")
-    coordinates = next((tmp_path / "parts").glob("coordinates-*/0002-00000.safetensors"))
-    coordinates.write_bytes(b"y")
-    mended, done = run()
-    assert done.count("_prepare") in (1, 2)
-    assert set(done) == {"_prepare"}
-    assert_same(mended, first, within=0)
+    for kind, step in (("basis", "_fit"), ("coordinates", "_transform"), ("tile", "_score_tile"), ("rsa", "_row_work")):
+        sorted((tmp_path / "parts").glob(f"{kind}-*.safetensors"))[0].write_bytes(b"x")
+        assert_same(kept(tmp_path), first, within=0)
+        assert done == [step]
+        done.clear()
+
+
+class ThreeWorkers(InProcess):
+    """Works here, but counts as three."""
+
+    @property
+    def workers(self) -> int:
+        return 3
+
+
+def test_parts_do_not_depend_on_workers_or_memory(tmp_path: Path, done: list[str]) -> None:
+    first = kept(tmp_path, memory=4e9)
+    there = {p.name for p in (tmp_path / "parts").iterdir()}
+    done.clear()
+    for how in ({"memory": 1.0}, {"memory": 1e6, "engine": ThreeWorkers()}):
+        assert_same(kept(tmp_path, **how), first, within=0)
+        assert done == []
+        kept(tmp_path / "another", **how)
+        assert {p.name for p in (tmp_path / "another" / "parts").iterdir()} == there
+        done.clear()
+
+
+def test_parts_of_other_rows_and_of_another_seed_are_others(tmp_path: Path, done: list[str]) -> None:
+    kept(tmp_path)
+    once = len(done)
+    done.clear()
+    kept(tmp_path, key="other rows")
+    assert len(done) == once
+    done.clear()
+    kept(tmp_path, seed=1)
+    assert set(done) == {"_row_work"}, "only measures that draw rows depend on the seed"
+
+
+def test_another_measure_reuses_what_was_prepared(tmp_path: Path, done: list[str]) -> None:
+    kept(tmp_path, ["svsim"])
+    done.clear()
+    kept(tmp_path, ["svsim", "cca"])
+    assert set(done) == {"_score_tile"}
 
 
 def test_constant_neurons_are_counted_and_constant_layers_absent() -> None:

@@ -90,7 +90,8 @@ def test_chance_levels_are_told_in_one_sentence_while_they_matter() -> None:
     _, notes = requests(["linreg", "cca", "svsim", "svsim@0.1", "ckasim-debiased", "rsa"], n=501, width=100)
     assert notes == [
         "unrelated layers score linreg up to 0.20, cca up to 0.39, svsim up to 0.39, svsim@0.1 above 0.39 with 501 rows"
-        " for 100 neurons: only more than that says something; ckasim-debiased is about 0 for them"
+        " for 100 neurons: only more than that says something; ckasim-debiased is about 0 for them if rows are"
+        " independent"
     ]
     assert requests(["linreg"], n=1_100, width=100)[1] == []
     assert requests(["cca"], n=8_000, width=100)[1] == []

@@ -9,7 +9,7 @@ import torch
 
 import tiny
 from stratoscope.data.corpus import Corpus, Sentence
-from stratoscope.models.open.loading import LoadedModel, ModelSpec, load
+from stratoscope.models.open.loading import ModelSpec, OpenedModel, open_model
 
 torch.set_num_threads(1)
 
@@ -22,9 +22,9 @@ def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
 
 
 @pytest.fixture(scope="session")
-def model_of(folder_of: Callable[[str], Path]) -> Callable[[str], LoadedModel]:
+def model_of(folder_of: Callable[[str], Path]) -> Callable[[str], OpenedModel]:
     """The same, loaded."""
-    return cache(lambda family: load(ModelSpec(str(folder_of(family)), device="cpu")))
+    return cache(lambda family: open_model(ModelSpec(str(folder_of(family)), device="cpu")))
 
 
 @pytest.fixture(scope="session")

@@ -23,8 +23,8 @@ from stratoscope.models.families import (
     embeddings,
     final_norm,
 )
-from stratoscope.models.open.loading import LoadedModel, ModelSpec, load, survey
-from stratoscope.models.read.hidden import extract, padded
+from stratoscope.models.open.loading import ModelSpec, OpenedModel, open_model, survey
+from stratoscope.models.read.hidden import read_rows
 from stratoscope.models.text.rows import UNITS, Rows, plan_rows
 
 ALL = [f.name for f in FAMILIES]
@@ -32,20 +32,15 @@ SEGMENTED = {"bert", "albert", "electra", "xlnet"}
 """Families whose tiny checkpoint reads token_type_ids, written down here apart from the code's own table."""
 CLS_LAST = {"xlnet", "gpt2", "llama", "qwen2", "qwen3", "gemma2"}
 VARIANTS = [(u, s) for u in UNITS for s in (("last", "first", "mean") if u == "word" else ("last",))]
-Load = Callable[[str], LoadedModel]
+Load = Callable[[str], OpenedModel]
 
 
-def collect(model: LoadedModel, corpus: Corpus, rows: Rows, **options: Any) -> list[torch.Tensor]:
-    """All activations in row order; checks that every row comes exactly once."""
-    layers = [torch.full((len(rows), model.width), torch.nan) for _ in range(model.layers)]
-    seen = np.zeros(len(rows), dtype=int)
-    for where, batch in extract(model, corpus, rows, unit=rows.unit, **options):
-        seen[where] += 1
-        for whole, part in zip(layers, batch, strict=True):
-            assert part.dtype == torch.float32
-            assert part.device.type == "cpu"
-            whole[torch.from_numpy(where)] = part
-    assert (seen == 1).all()
+def collect(model: OpenedModel, corpus: Corpus, rows: Rows, **options: Any) -> list[torch.Tensor]:
+    """All activations in row order."""
+    layers = read_rows(model, corpus, rows, **options)
+    assert [(x.shape, x.dtype, x.device.type) for x in layers] == [
+        ((len(rows), model.width), torch.float32, "cpu")
+    ] * model.layers
     return layers
 
 
@@ -119,11 +114,9 @@ def test_blocks_and_final_norm_reproduce_hidden_states(family: str, model_of: Lo
     fired: list[tuple[Any, Any]] = []
     hooks = [b.register_forward_hook(lambda m, i, o: fired.append((m, o))) for b in dict.fromkeys(applied)]
     try:
-        encoded = model.encoder.encode(corpus, "cls")
+        encoded = model.encoder.encode(corpus.sentences)
         with torch.no_grad():
-            output = model.module(
-                **padded(encoded, np.arange(len(corpus)), model.encoder), output_hidden_states=True, return_dict=True
-            )
+            output = model.module(**encoded.batch(np.arange(len(corpus))), output_hidden_states=True, return_dict=True)
     finally:
         for h in hooks:
             h.remove()
@@ -178,7 +171,7 @@ def test_pairs_go_in_as_second_segment(family: str, unit: str, model_of: Load, f
 def test_batch_size_does_not_matter(family: str, unit: str, model_of: Load, corpus: Corpus) -> None:
     model = model_of(family)
     rows = plan_rows(corpus, [model.encoder], unit)
-    longest = int(model.encoder.encode(corpus, unit).lengths.max())
+    longest = int(model.encoder.encode(corpus.sentences, by_word=unit == "word").lengths.max())
     one, seven, all_ = (collect(model, corpus, rows, batch_tokens=n * longest) for n in (1, 7, 64))
     same(one, seven)
     same(one, all_)
@@ -203,17 +196,17 @@ def test_tokenizer_padding_side_does_not_matter(family: str, model_of: Load, cor
     model = model_of(family)
     rows = plan_rows(corpus, [model.encoder], "cls")
     expected = collect(model, corpus, rows)
-    before = model.tokenizer.padding_side
+    before = model.encoder.tokenizer.padding_side
     try:
-        model.tokenizer.padding_side = "left" if before == "right" else "right"
+        model.encoder.tokenizer.padding_side = "left" if before == "right" else "right"
         same(collect(model, corpus, rows), expected)
     finally:
-        model.tokenizer.padding_side = before
+        model.encoder.tokenizer.padding_side = before
 
 
 def test_random_init_is_seeded_and_differs_from_the_weights(family: str, model_of: Load, folder_of: Any) -> None:
-    def fresh(seed: int) -> LoadedModel:
-        return load(ModelSpec(str(folder_of(family)), device="cpu", random_init=True, seed=seed))
+    def fresh(seed: int) -> OpenedModel:
+        return open_model(ModelSpec(str(folder_of(family)), device="cpu", random_init=True, seed=seed))
 
     state = torch.get_rng_state()
     a, b, c = fresh(1), fresh(1), fresh(2)
@@ -232,7 +225,7 @@ def test_random_init_is_seeded_and_differs_from_the_weights(family: str, model_o
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_low_precision_models_yield_float32(family: str, dtype: str, folder_of: Any, corpus: Corpus) -> None:
-    model = load(ModelSpec(str(folder_of(family)), device="cpu", dtype=dtype))
+    model = open_model(ModelSpec(str(folder_of(family)), device="cpu", dtype=dtype))
     assert model.dtype == dtype
     for unit in ("cls", "mean"):
         layers = collect(model, corpus, plan_rows(corpus, [model.encoder], unit))
@@ -241,7 +234,8 @@ def test_low_precision_models_yield_float32(family: str, dtype: str, folder_of: 
 
 def test_xlnet_may_pad_on_either_side(model_of: Load, corpus: Corpus) -> None:
     model = model_of("xlnet")
-    right = replace(model, encoder=replace(model.encoder, family=replace(model.family, pads_left=False)))
+    encoder = replace(model.encoder, family=replace(model.family, pads_left=False))
+    right = replace(model, survey=replace(model.survey, encoder=encoder))
     for unit in UNITS:
         rows = plan_rows(corpus, [model.encoder], unit)
         same(collect(model, corpus, rows), collect(right, corpus, rows))
@@ -250,6 +244,28 @@ def test_xlnet_may_pad_on_either_side(model_of: Load, corpus: Corpus) -> None:
 def test_pre_split_words_are_tokenised_as_in_their_text(family: str, model_of: Load, corpus: Corpus) -> None:
     encoder = model_of(family).encoder
     split = Corpus("split", tuple(Sentence(s.text, tuple(s.text.split())) for s in corpus.sentences), corpus.positions)
-    by_text, by_word = encoder.encode(corpus, "cls"), encoder.encode(split, "word")
+    by_text, by_word = encoder.encode(corpus.sentences), encoder.encode(split.sentences, by_word=True)
     assert np.array_equal(by_text.ids, by_word.ids)
     assert np.array_equal(by_word.word >= 0, by_word.real)
+    for sentences in (corpus.sentences, split.sentences):
+        found = encoder.encode(sentences, by_word=True, truncate=encoder.window or 500)
+        assert np.array_equal(found.ids, by_word.ids)
+        assert np.array_equal(found.word, by_word.word), "words found by their place in the text"
+        assert not found.truncated.any()
+
+
+def test_a_truncated_text_has_the_words_that_are_whole_in_it(family: str, model_of: Load, corpus: Corpus) -> None:
+    encoder = model_of(family).encoder
+    whole = encoder.encode(corpus.sentences, by_word=True)
+    cut = encoder.encode(corpus.sentences, by_word=True, truncate=12)
+    assert np.array_equal(cut.ids, encoder.encode(corpus.sentences, truncate=12).ids)
+    assert np.array_equal(cut.truncated, whole.lengths > 12)
+    partial = 0
+    for s in range(len(corpus)):
+        sizes = np.bincount(whole.word[whole.sentence == s] + 1)[1:]  # tokens of each word
+        real = int(cut.real[cut.sentence == s].sum())
+        complete = int((np.cumsum(sizes) <= real).sum())
+        found = cut.word[cut.sentence == s]
+        assert found.max() + 1 == complete
+        partial += int((found >= 0).sum()) < real
+    assert partial, "some word was cut in two"

@@ -18,9 +18,8 @@ from stratoscope.data.tasks.data import CHOICE, SINGLE, Example, TaskData
 from stratoscope.models.families import FAMILIES
 from stratoscope.models.heads.fit import FittedHead, first_map, fit_head
 from stratoscope.models.heads.fitting import Goal, Scale, few_threads, scale_of
-from stratoscope.models.open.loading import ModelSpec
-from stratoscope.models.open.task import load_for_task
-from stratoscope.models.read.vectors import head_scores
+from stratoscope.models.open.loading import ModelSpec, open_model
+from stratoscope.models.read.head import head_scores
 
 WIDTH = tiny.HIDDEN
 N = 600
@@ -32,7 +31,7 @@ def model(family: str, folder: Path, *, kind: str = "two") -> Any:
     rows = tuple(Example(texts, float(k % 2)) for k in range(4))
     form = CHOICE if kind == "choice" else SINGLE
     task = TaskData("toy", rows, rows, labels, form, "correlation" if kind == "number" else "accuracy")
-    return load_for_task(ModelSpec(str(tiny.checkpoint(family, folder))), task, seed=1).module
+    return open_model(ModelSpec(str(tiny.checkpoint(family, folder))), task, seed=1).module.requires_grad_(True)
 
 
 def rows(n: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -38,7 +38,7 @@ def test_other_weights_are_told(folder: Path) -> None:
     weights["classifier.bias"] += 1e-3
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(
-        StratoscopeError, match=r"does not reload as it was: 1 weights differ \(first: classifier.bias\)"
+        StratoscopeError, match=r"does not match the model in memory: 1 weights differ \(first: classifier.bias\)"
     ):
         check_reload(folder, model, TASK, PAIRS, length=32)
 
@@ -47,7 +47,7 @@ def test_another_configuration_is_told(folder: Path) -> None:
     model = module(folder)
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"hidden_act": "relu"}))
-    with pytest.raises(StratoscopeError, match=r"does not reload as it was: logits are .* apart on 9 rows"):
+    with pytest.raises(StratoscopeError, match=r"does not match the model in memory: logits are .* apart on 9 rows"):
         check_reload(folder, model, TASK, PAIRS, length=32)
 
 
@@ -56,7 +56,7 @@ def test_weights_that_are_not_stored_are_told(folder: Path) -> None:
     weights = load_file(folder / "model.safetensors")
     del weights["classifier.bias"]
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(StratoscopeError, match=r"1 weights are astray \(first: classifier.bias\)"):
+    with pytest.raises(StratoscopeError, match=r"1 parameters are missing or unexpected \(first: classifier.bias\)"):
         check_reload(folder, model, TASK, PAIRS, length=32)
 
 

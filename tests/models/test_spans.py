@@ -6,6 +6,7 @@ import copy
 import itertools
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,12 @@ import tiny
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.tasks.data import CHOICE, PAIR, SINGLE, Example, TaskData
 from stratoscope.models.families import FAMILIES, block_list, family_of
-from stratoscope.models.open.loading import ModelSpec
-from stratoscope.models.open.task import load_for_task
+from stratoscope.models.open.loading import ModelSpec, OpenedModel, open_model
+from stratoscope.models.read.head import predict
 from stratoscope.models.surgery.blocks import keeping, without
-from stratoscope.models.surgery.spans import STACKED, each_span, score_spans
+from stratoscope.models.surgery.spans import STACKED, score_spans
 from stratoscope.models.text.encoder import IntArray
-from stratoscope.models.text.examples import Floats, Inputs, predict, tokenise
+from stratoscope.models.text.examples import Floats, Inputs, tokenise
 
 torch.set_num_threads(1)
 
@@ -40,7 +41,7 @@ PICKERS = ["bert", "roberta", "albert", "electra", "distilbert", "mpnet", "xlnet
 """Families that have a multiple-choice head."""
 ROWS = np.array([7, 0, 4, 4, 9, 1])
 """Not in order, one of them twice, long and short."""
-Make = Callable[..., tuple[Any, Inputs]]
+Make = Callable[..., tuple[OpenedModel, Inputs]]
 
 
 def task(form: str) -> TaskData:
@@ -57,30 +58,29 @@ def task(form: str) -> TaskData:
 def make(tmp_path: Path) -> Make:
     """A model with a head for a toy task, and the task's examples as its inputs."""
 
-    def made(case: str, *, form: str = SINGLE, layers: int = DEPTH) -> tuple[Any, Inputs]:
+    def made(case: str, *, form: str = SINGLE, layers: int = DEPTH) -> tuple[OpenedModel, Inputs]:
         tiny.checkpoint(case.split()[0], tmp_path, layers=layers, **SETTINGS.get(case, {}))
-        loaded = load_for_task(ModelSpec(str(tmp_path), device="cpu"), task(form), seed=1)
-        return loaded.module, tokenise(task(form), "validation", loaded.encoder, length=64)
+        model = open_model(ModelSpec(str(tmp_path), device="cpu"), task(form), seed=1)
+        return model, tokenise(task(form), "validation", model.encoder, length=64)
 
     return made
 
 
-def one_by_one(module: Any, inputs: Inputs, rows: IntArray | None = None) -> dict[tuple[int, int], Floats]:
+def one_by_one(model: OpenedModel, inputs: Inputs, rows: IntArray | None = None) -> dict[tuple[int, int], Floats]:
+    module = model.module
     depth = module.config.num_hidden_layers
     found = {}
     for first in range(1, depth + 1):
         for last in range(first, depth + 1):
             with without(module, first, last):
-                found[first, last] = predict(module, inputs, rows=rows)
+                found[first, last] = predict(model, inputs, rows=rows)
     return found
 
 
-def check(module: Any, inputs: Inputs, **options: Any) -> dict[tuple[int, int], Floats]:
+def check(model: OpenedModel, inputs: Inputs, **options: Any) -> dict[tuple[int, int], Floats]:
     """Every span comes once, with the scores it has alone."""
-    expected = one_by_one(module, inputs, options.get("rows"))
-    triples = list(each_span(module, inputs, **options))
-    found = {(first, last): scores for first, last, scores in triples}
-    assert len(found) == len(triples)
+    expected = one_by_one(model, inputs, options.get("rows"))
+    found = dict(score_spans(model, inputs, **options).skipped)
     assert found.keys() == expected.keys()
     for span, scores in expected.items():
         np.testing.assert_allclose(found[span], scores, rtol=0, atol=1e-5, err_msg=str(span))
@@ -102,8 +102,8 @@ def snapshot(module: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_span_scores_as_if_skipped_alone(make: Make, case: str) -> None:
-    module, inputs = make(case)
-    found = check(module, inputs)
+    model, inputs = make(case)
+    found = check(model, inputs)
     # every span differs from every other, but ALBERT's blocks are all the same: there only lengths do
     distinct = {tuple(np.round(scores, 4).ravel()) for scores in found.values()}
     counts = {"albert": DEPTH, "albert groups": 8}
@@ -112,15 +112,14 @@ def test_every_span_scores_as_if_skipped_alone(make: Make, case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_everything_is_put_back(make: Make, case: str) -> None:
-    module, inputs = make(case)
+    model, inputs = make(case)
+    module = model.module
     module.train()
     module.base_model.eval()
-    score_spans(module, inputs, rows=ROWS[:1])  # transformers leaves recorders of its own at the first cut
-    before, whole = snapshot(module), predict(module, inputs)
-    spans = each_span(module, inputs, rows=ROWS)
-    next(spans)
+    score_spans(model, inputs, rows=ROWS[:1])  # transformers leaves recorders of its own at the first cut
+    before, whole = snapshot(module), predict(model, inputs)
+    score_spans(model, inputs, rows=ROWS)
     assert snapshot(module) == before
-    spans.close()  # type: ignore[attr-defined]
     calls = itertools.count(1)
 
     def fail(*_: Any) -> None:
@@ -131,30 +130,30 @@ def test_everything_is_put_back(make: Make, case: str) -> None:
     last = block_list(module, family_of(module))[-1]
     hook = next(m for m in last.modules() if list(m.parameters(recurse=False))).register_forward_hook(fail)
     with pytest.raises(ZeroDivisionError):
-        list(each_span(module, inputs, batch_tokens=8))
+        score_spans(model, inputs, batch_tokens=8)
     hook.remove()
     assert snapshot(module) == before
-    assert np.array_equal(predict(module, inputs), whole)
+    assert np.array_equal(predict(model, inputs), whole)
 
 
 @pytest.mark.parametrize("family", PICKERS)
 def test_choices_stay_with_their_example(make: Make, family: str) -> None:
-    module, inputs = make(family, form=CHOICE)
+    model, inputs = make(family, form=CHOICE)
     assert inputs.choices == 3
-    found = check(module, inputs, rows=ROWS, batch_tokens=2000)
+    found = check(model, inputs, rows=ROWS, batch_tokens=2000)
     assert found[1, 2].shape == (len(ROWS), 3)
-    check(module, inputs, rows=ROWS, batch_tokens=200)
+    check(model, inputs, rows=ROWS, batch_tokens=200)
 
 
 @pytest.mark.parametrize("family", ["bert", "xlnet", "gpt2"])
 def test_rows_and_budgets_change_nothing(make: Make, family: str) -> None:
-    module, inputs = make(family, form=PAIR)
-    whole = predict(module, inputs)
+    model, inputs = make(family, form=PAIR)
+    whole = predict(model, inputs)
     for budget in (1, 100, 300, 100_000):
         done: list[int] = []
-        check(module, inputs, rows=ROWS, batch_tokens=budget, advance=done.append)
+        check(model, inputs, rows=ROWS, batch_tokens=budget, advance=done.append)
         assert sum(done) == len(ROWS)
-        scores = score_spans(module, inputs, rows=ROWS, batch_tokens=budget)
+        scores = score_spans(model, inputs, rows=ROWS, batch_tokens=budget)
         np.testing.assert_allclose(scores.whole, whole[ROWS], rtol=0, atol=1e-5)
 
 
@@ -166,14 +165,16 @@ def test_shallow_models_have_few_spans(make: Make, case: str, layers: int) -> No
 
 @pytest.mark.parametrize("case", ["bert", "deberta-v2 conv"])
 def test_spans_of_a_cut_model_number_the_blocks_left(make: Make, case: str) -> None:
-    module, inputs = make(case)
+    model, inputs = make(case)
+    module = model.module
     for kept in [(1, 3, 4), (2, 4), ()]:
         with keeping(module, kept):
-            assert len(check(module, inputs)) == len(kept) * (len(kept) + 1) // 2
+            assert len(check(model, inputs)) == len(kept) * (len(kept) + 1) // 2
 
 
 def test_the_work_beyond_the_whole_model_is_half_of_the_loop_over_spans(make: Make) -> None:
-    module, inputs = make("bert", layers=12)
+    model, inputs = make("bert", layers=12)
+    module = model.module
     runs, rows, widest = Counter[int](), Counter[int](), 0
 
     def count(k: int) -> Callable[..., None]:
@@ -187,24 +188,24 @@ def test_the_work_beyond_the_whole_model_is_half_of_the_loop_over_spans(make: Ma
 
     for k, block in enumerate(module.base_model.encoder.layer):
         block.attention.self.query.register_forward_pre_hook(count(k))
-    one_by_one(module, inputs)
+    one_by_one(model, inputs)
     naive = rows.total()
     assert naive == 572 * len(inputs)
     rows.clear()
-    predict(module, inputs)
+    predict(model, inputs)
     whole = rows.total()
     assert whole == 12 * len(inputs)
     rows.clear()
-    score_spans(module, inputs)
+    score_spans(model, inputs)
     assert rows.total() - whole == naive / 2
     assert [rows[k] for k in range(12)] == [(1 + k * (k + 1) // 2) * len(inputs) for k in range(12)]
     # spans with the same end run together: with room for all, a block runs once for each end before it
     runs.clear()
-    score_spans(module, inputs, batch_tokens=1_000_000)
+    score_spans(model, inputs, batch_tokens=1_000_000)
     assert runs.total() == 12 + 66
     widest = 0
     longest = int(inputs.lengths.max())
-    score_spans(module, inputs, batch_tokens=STACKED * longest)
+    score_spans(model, inputs, batch_tokens=STACKED * longest)
     assert widest <= STACKED * longest
 
 
@@ -218,19 +219,20 @@ def test_the_work_beyond_the_whole_model_is_half_of_the_loop_over_spans(make: Ma
     ],
 )
 def test_unknown_architectures_too(make: Make, model_type: str, more: dict[str, Any], tokens: str) -> None:
-    _, inputs = make(tokens)
+    model, inputs = make(tokens)
     settings = {"vocab_size": 600, "hidden_size": 16, "num_hidden_layers": DEPTH, "num_attention_heads": 2,
-                "intermediate_size": 32, "initializer_range": 0.2, "pad_token_id": inputs.encoder.pad_id}  # fmt: skip
+                "intermediate_size": 32, "initializer_range": 0.2, "pad_token_id": model.encoder.pad_id}  # fmt: skip
     config = transformers.AutoConfig.for_model(model_type, **{**settings, **more})
     with torch.random.fork_rng():
         torch.manual_seed(3)
         module = transformers.AutoModelForSequenceClassification.from_config(config).eval()
     assert family_of(module).detected
-    check(module, inputs, rows=ROWS)
+    check(replace(model, module=module), inputs, rows=ROWS)
 
 
 def test_a_model_that_runs_its_blocks_twice_is_refused(make: Make) -> None:
-    module, inputs = make("bert")
+    model, inputs = make("bert")
+    module = model.module
     encoder = module.base_model.encoder
     own = encoder.forward
 
@@ -239,14 +241,15 @@ def test_a_model_that_runs_its_blocks_twice_is_refused(make: Make) -> None:
 
     encoder.forward = twice
     with pytest.raises(StratoscopeError, match="architecture 'bert': expected 4 block runs in a forward pass, got 8;"):
-        score_spans(module, inputs)
+        score_spans(model, inputs)
 
 
 def test_a_forward_of_the_blocks_own_is_kept(make: Make) -> None:
     """Accelerate wraps blocks by giving each a forward of its own."""
-    module, inputs = make("bert")
+    model, inputs = make("bert")
+    module = model.module
     own = {}
     for block in module.base_model.encoder.layer:
         block.forward = own[block] = lambda *args, _forward=block.forward, **kwargs: _forward(*args, **kwargs)
-    check(module, inputs, rows=ROWS)
+    check(model, inputs, rows=ROWS)
     assert all(vars(block)["forward"] is forward for block, forward in own.items())

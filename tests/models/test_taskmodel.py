@@ -12,9 +12,9 @@ from safetensors.torch import load_file, save_file
 import tiny
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.tasks.data import CHOICE, PAIR, SINGLE, Example, TaskData
-from stratoscope.models.open.loading import ModelSpec
-from stratoscope.models.open.task import load_for_task
-from stratoscope.models.text.examples import predict, text_length, tokenise
+from stratoscope.models.open.loading import ModelSpec, open_model
+from stratoscope.models.read.head import predict
+from stratoscope.models.text.examples import text_length, tokenise
 
 
 class Told:
@@ -59,17 +59,17 @@ def head(module: Any) -> dict[str, torch.Tensor]:
 
 def test_a_head_for_the_same_labels_is_kept(tuned: Path) -> None:
     told = Told()
-    loaded = load_for_task(ModelSpec(str(tuned)), task("no", "maybe", "yes"), seed=1, progress=told)
+    loaded = open_model(ModelSpec(str(tuned)), task("no", "maybe", "yes"), seed=1, progress=told)
     stored = load_file(tuned / "model.safetensors")
     assert loaded.head == "kept"
     assert all(torch.equal(v, stored[k]) for k, v in head(loaded.module).items())
-    assert told.notes == ["'tuned' already has a head for toy; training goes on from it"]
+    assert told.notes == ["'tuned' already has a head for toy; training continues from it"]
 
 
 @pytest.mark.parametrize("labels", [("bad", "good"), ("entailment", "neutral", "contradiction"), ()])
 def test_a_head_for_other_labels_gives_way_whole_to_a_fresh_one(tuned: Path, labels: tuple[str, ...]) -> None:
     told = Told()
-    one, two = (load_for_task(ModelSpec(str(tuned)), task(*labels), seed=s, progress=told) for s in (1, 2))
+    one, two = (open_model(ModelSpec(str(tuned)), task(*labels), seed=s, progress=told) for s in (1, 2))
     stored = load_file(tuned / "model.safetensors")
     assert one.head == "fresh"
     weights = "classifier.dense.weight"  # of the same shape in the old head: the tempting one to keep
@@ -84,13 +84,13 @@ def test_a_head_for_other_labels_gives_way_whole_to_a_fresh_one(tuned: Path, lab
 
 def test_labels_without_names_are_told_apart_by_number_only(tmp_path: Path) -> None:
     nameless = tiny.checkpoint("bert", tmp_path / "nameless", head="classification")
-    assert load_for_task(ModelSpec(str(nameless)), task("bad", "good"), seed=0).head == "kept"
-    assert load_for_task(ModelSpec(str(nameless)), task("a", "b", "c"), seed=0).head == "fresh"
+    assert open_model(ModelSpec(str(nameless)), task("bad", "good"), seed=0).head == "kept"
+    assert open_model(ModelSpec(str(nameless)), task("a", "b", "c"), seed=0).head == "fresh"
 
 
 def test_a_head_of_another_kind_gives_way(tuned: Path) -> None:
     told = Told()
-    loaded = load_for_task(ModelSpec(str(tuned)), multiple((2, 2)), seed=0, progress=told)
+    loaded = open_model(ModelSpec(str(tuned)), multiple((2, 2)), seed=0, progress=told)
     assert loaded.head == "fresh"
     assert told.notes == [
         "the head of 'tuned' (RobertaForSequenceClassification) is not of the kind pick needs; a fresh head takes its"
@@ -102,11 +102,11 @@ def test_a_pooler_is_kept_where_stored_and_drawn_from_the_seed_where_not(tmp_pat
     whole = tiny.checkpoint("bert", tmp_path / "whole")
     stored = load_file(whole / "model.safetensors")
     name = "pooler.dense.weight"
-    one, two = (load_for_task(ModelSpec(str(whole)), task("a", "b"), seed=s).module for s in (1, 2))
+    one, two = (open_model(ModelSpec(str(whole)), task("a", "b"), seed=s).module for s in (1, 2))
     assert all(torch.equal(m.bert.pooler.dense.weight, stored[name]) for m in (one, two))
     lacking = {k: v for k, v in stored.items() if not k.startswith("pooler.")}
     save_file(lacking, whole / "model.safetensors", metadata={"format": "pt"})
-    one, two = (load_for_task(ModelSpec(str(whole)), task("a", "b"), seed=s).module for s in (1, 2))
+    one, two = (open_model(ModelSpec(str(whole)), task("a", "b"), seed=s).module for s in (1, 2))
     assert not torch.equal(one.bert.pooler.dense.weight, two.bert.pooler.dense.weight)
 
 
@@ -116,7 +116,7 @@ def test_an_encoder_that_is_not_whole_is_refused(tmp_path: Path) -> None:
     del stored["encoder.layer.1.output.dense.weight"]
     save_file(stored, broken / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(StratoscopeError, match=r"lacks 1 of the encoder's weights .*; give a complete bert checkpoint"):
-        load_for_task(ModelSpec(str(broken)), task("a", "b"), seed=0)
+        open_model(ModelSpec(str(broken)), task("a", "b"), seed=0)
 
 
 def test_a_family_without_such_a_head_is_refused(tmp_path: Path) -> None:
@@ -124,17 +124,17 @@ def test_a_family_without_such_a_head_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         StratoscopeError, match="for which transformers has no multiple-choice head, and pick needs one"
     ):
-        load_for_task(ModelSpec(str(gpt2)), multiple((2, 2)), seed=0)
+        open_model(ModelSpec(str(gpt2)), multiple((2, 2)), seed=0)
 
 
 @pytest.mark.parametrize("family", ["bert", "xlnet", "gpt2"])
 @pytest.mark.parametrize("form", [SINGLE, PAIR])
 def test_scores_are_those_of_one_example_at_a_time(tmp_path: Path, family: str, form: str) -> None:
     given = task("a", "b", form=form)
-    loaded = load_for_task(ModelSpec(str(tiny.checkpoint(family, tmp_path / family))), given, seed=0)
+    loaded = open_model(ModelSpec(str(tiny.checkpoint(family, tmp_path / family))), given, seed=0)
     inputs = tokenise(given, "validation", loaded.encoder, length=40)
-    together = predict(loaded.module, inputs)
-    alone = np.concatenate([predict(loaded.module, inputs, rows=np.array([k])) for k in range(len(inputs))])
+    together = predict(loaded, inputs)
+    alone = np.concatenate([predict(loaded, inputs, rows=np.array([k])) for k in range(len(inputs))])
     np.testing.assert_allclose(together, alone, atol=2e-5)
     tokenizer = loaded.encoder.tokenizer
     for k, example in enumerate(given.validation):
@@ -144,18 +144,18 @@ def test_scores_are_those_of_one_example_at_a_time(tmp_path: Path, family: str, 
 
 
 def test_long_texts_are_cut_and_counted(tmp_path: Path) -> None:
-    loaded = load_for_task(ModelSpec(str(tiny.checkpoint("bert", tmp_path / "b"))), task("a", "b"), seed=0)
+    loaded = open_model(ModelSpec(str(tiny.checkpoint("bert", tmp_path / "b"))), task("a", "b"), seed=0)
     full = tokenise(task("a", "b"), "train", loaded.encoder, length=128)
     cut = tokenise(task("a", "b"), "train", loaded.encoder, length=12)
-    assert full.cut == 0
-    assert cut.cut == int((full.lengths > 12).sum()) > 0
+    assert full.truncated == 0
+    assert cut.truncated == int((full.lengths > 12).sum()) > 0
     assert cut.lengths.max() == 12
     ends = cut.encoded.ids[cut.encoded.starts[1:] - 1]
     assert (ends == loaded.encoder.tokenizer.sep_token_id).all(), "the closing token stays"
 
 
 def test_lengths_the_model_cannot_take_are_refused(tmp_path: Path) -> None:
-    encoder = load_for_task(ModelSpec(str(tiny.checkpoint("bert", tmp_path / "b"))), task("a", "b"), seed=0).encoder
+    encoder = open_model(ModelSpec(str(tiny.checkpoint("bert", tmp_path / "b"))), task("a", "b"), seed=0).encoder
     assert [text_length(encoder, None), text_length(encoder, None, otherwise=64), text_length(encoder, 9)] == [
         128,
         64,
@@ -169,7 +169,7 @@ def test_lengths_the_model_cannot_take_are_refused(tmp_path: Path) -> None:
 
 
 def test_examples_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    encoder = load_for_task(ModelSpec(str(tiny.checkpoint("bert", tmp_path / "b"))), task("a", "b"), seed=0).encoder
+    encoder = open_model(ModelSpec(str(tiny.checkpoint("bert", tmp_path / "b"))), task("a", "b"), seed=0).encoder
     with pytest.raises(StratoscopeError, match="pick: expected 2 choices in every example, got 3 in example 3"):
         tokenise(multiple((2, 2, 3)), "train", encoder, length=20)
     encoder.tokenizer.add_tokens(["zebra"])

@@ -9,8 +9,7 @@ from safetensors.torch import load_file, save_file
 import tiny
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.tasks.data import CHOICE, SINGLE, Example, TaskData
-from stratoscope.models.open.loading import ModelSpec
-from stratoscope.models.open.tuned import load_tuned
+from stratoscope.models.open.loading import ModelSpec, open_model
 
 
 def task(*labels: str, form: str = SINGLE) -> TaskData:
@@ -30,7 +29,7 @@ def tuned(folder: Path, *names: str) -> ModelSpec:
 @pytest.mark.parametrize("names", [("bad", "good"), ("BAD", "Good"), ("LABEL_0", "LABEL_1"), ("0", "1")])
 def test_the_head_is_the_stored_one(names: tuple[str, ...], tmp_path: Path) -> None:
     spec = tuned(tmp_path, *names)
-    module = load_tuned(spec, task("bad", "good")).module
+    module = open_model(spec, task("bad", "good")).module
     stored = load_file(tmp_path / "model.safetensors")
     assert torch.equal(module.state_dict()["classifier.out_proj.weight"], stored["classifier.out_proj.weight"])
     assert not module.training
@@ -53,17 +52,17 @@ def test_the_head_is_the_stored_one(names: tuple[str, ...], tmp_path: Path) -> N
 )
 def test_another_tasks_head_is_refused(names: tuple[str, ...], data: TaskData, words: str, tmp_path: Path) -> None:
     with pytest.raises(StratoscopeError, match=words):
-        load_tuned(tuned(tmp_path, *names), data)
+        open_model(tuned(tmp_path, *names), data)
 
 
 def test_rows_labelled_by_number_are_taken_in_the_order_of_the_head(tmp_path: Path) -> None:
-    load_tuned(tuned(tmp_path, "bad", "good"), task("0", "1"))
+    open_model(tuned(tmp_path, "bad", "good"), task("0", "1"))
 
 
 def test_a_model_without_head_is_refused(tmp_path: Path) -> None:
     spec = ModelSpec(str(tiny.checkpoint("bert", tmp_path)), name="bare")
     with pytest.raises(StratoscopeError, match="'bare' has no task head; expected a checkpoint fine-tuned on toy, so"):
-        load_tuned(spec, task("bad", "good"))
+        open_model(spec, task("bad", "good"))
 
 
 def test_a_head_without_its_weights_is_refused(tmp_path: Path) -> None:
@@ -71,4 +70,4 @@ def test_a_head_without_its_weights_is_refused(tmp_path: Path) -> None:
     stored = {k: v for k, v in load_file(tmp_path / "model.safetensors").items() if "out_proj" not in k}
     save_file(stored, tmp_path / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(StratoscopeError, match=r"lacks 2 of its head's weights \(first: classifier.out_proj.bias\)"):
-        load_tuned(spec, task("bad", "good"))
+        open_model(spec, task("bad", "good"))

@@ -1,220 +1,276 @@
-"""The page in a real browser: Debian's Chromium; skipped, with the reason, where it is not installed."""
+"""Every page in a real browser: open, point, switch, filter, follow links, on a phone, in the dark, on paper."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+import base64
 
+import numpy as np
 import pytest
+import report_cases as cases
 
-from stratoscope.core.matrix import Layer
-from stratoscope.report.axes import shorten
+from stratoscope.core.matrix import Matrix
+from stratoscope.core.value import Value
+from stratoscope.report.labels import shown
 from stratoscope.report.page import page
+from stratoscope.report.pictures import PALETTE
 
-CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
-ABSENT = [str(p) for p in (CHROMIUM, DRIVER) if not p.exists()]
-pytestmark = pytest.mark.skipif(bool(ABSENT), reason=f"no {' and no '.join(ABSENT)}: install Debian's chromium-driver")
-
-FLAGS = """--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
---disable-component-update --disable-sync --disable-dev-shm-usage --force-device-scale-factor=1"""
 HOSTILE = ("base", "<img src=x onerror=window.hacked=1>", "<b>&lt;</b></script ><script>window.hacked=2</script>")
+SCALE = "const a = document.getElementById(arguments[0])._fullLayout.coloraxis; return [a.cmin, a.cmax]"
 
 
-class Reader:
-    """What a person does with the page: choose, point, read."""
-
-    def __init__(self, driver):
-        self.driver = driver
-
-    def run(self, script, *args):
-        return self.driver.execute_script(script, *args)
-
-    def open(self, path, *, width=1280, height=1400, dark=False):
-        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
-        self.driver.get(path.as_uri())
-
-    def point_at(self, i, j):
-        """Move the mouse to row i, column j counted from the LOWER LEFT of what is drawn; return the label's text."""
-        from selenium.webdriver.support.ui import WebDriverWait
-
-        self.run("document.getElementById('heatmap').scrollIntoView({block: 'center'})")
-        x, y, width, height = self.run(
-            "const r = document.querySelector('#heatmap .nsewdrag').getBoundingClientRect();"
-            "return [r.left, r.top, r.width, r.height]"
-        )
-        rows, columns = self.run(
-            "const d = document.getElementById('heatmap').data[0].z; return [d.length, d[0].length]"
-        )
-        there = {"x": x + (j + 0.5) * width / columns, "y": y + height - (i + 0.5) * height / rows}
-        self.driver.execute_cdp_cmd("Input.dispatchMouseEvent", {"type": "mouseMoved", "x": 1, "y": 1})
-        WebDriverWait(self.driver, 10).until(lambda _: not self.label())
-        self.driver.execute_cdp_cmd("Input.dispatchMouseEvent", {"type": "mouseMoved", **there})
-        WebDriverWait(self.driver, 10).until(lambda _: self.label())
-        return self.label()
-
-    def label(self):
-        return self.run("const t = document.querySelector('#heatmap .hoverlayer text'); return t && t.textContent")
-
-    def readout(self):
-        return self.run("return document.getElementById('readout').textContent")
-
-    def choose(self, name, value):
-        from selenium.webdriver.support.ui import Select
-
-        Select(self.driver.find_element("id", name)).select_by_value(value)
-
-    def complaints(self):
-        return self.driver.get_log("browser")
-
-    def requests(self):
-        """Addresses the page asked for, itself included."""
-        log = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
-        return [m["params"]["request"]["url"] for m in log if m["method"] == "Network.requestWillBeSent"]
+def cell(matrix: Matrix, row: tuple[str, int], column: tuple[str, int]) -> str:
+    """What must be said of a cell."""
+    block = matrix.between(row[0], column[0])
+    low, high = (np.nan if e is None else float(e[row[1], column[1]]) for e in (block.low, block.high))
+    value = shown(Value(float(block.values[row[1], column[1]]), low, high))
+    return f"{row[0]}:{row[1]} × {column[0]}:{column[1]} = {value}"
 
 
 @pytest.fixture(scope="module")
-def reader(tmp_path_factory):
-    webdriver = pytest.importorskip("selenium.webdriver")
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    for flag in (*FLAGS.split(), f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
-    driver.set_page_load_timeout(60)
-    yield Reader(driver)
-    driver.quit()
+def comparison():
+    return cases.comparison()
 
 
-@pytest.fixture
-def opened(reader, comparison, tmp_path):
-    path = tmp_path / "report.html"
-    path.write_text(page(comparison, descriptions={"neuronsim": "best matching neuron"}), encoding="utf-8")
-    reader.driver.get("about:blank")
-    reader.complaints()
-    reader.requests()
-    reader.open(path)
-    return reader
+@pytest.fixture(scope="module")
+def study():
+    return cases.study(other=7)
 
 
-def said(comparison, measure, row, column):
-    """The text a cell must show."""
-    matrix = comparison[measure]
-    i, j = matrix.rows.index(Layer(*row)), matrix.columns.index(Layer(*column))
-    interval = "" if matrix.low is None else f" [{matrix.low[i, j]:.3f}, {matrix.high[i, j]:.3f}]"
-    return f"{row[0]}:{row[1]} × {column[0]}:{column[1]} = {matrix.values[i, j]:.3f}{interval}"
+@pytest.fixture(scope="module")
+def pages(comparison, study):
+    """Each page once: the text is the same on every run."""
+    made = {"comparison": comparison, "study": study}
+    made |= {name: make() for name, make in cases.KINDS.items() if name not in made}
+    return {name: page(result) for name, result in made.items()}
 
 
-def test_hovering_reads_the_cell_and_layer_zero_is_lower_left(opened, comparison):
-    assert opened.point_at(0, 0) == "base:0 × base:0: no value (a constant layer)"
-    assert opened.point_at(3, 13 + 8) == said(comparison, "ckasim", ("base", 3), ("tuned", 8))
-    assert opened.readout() == said(comparison, "ckasim", ("base", 3), ("tuned", 8))
-
-
-def test_switching_the_measure_changes_what_is_read(opened, comparison):
-    opened.choose("measure", "neuronsim")
-    here = opened.point_at(13 + 5, 3)
-    assert here == said(comparison, "neuronsim", ("tuned", 5), ("base", 3))
-    assert opened.point_at(3, 13 + 5) == said(comparison, "neuronsim", ("base", 3), ("tuned", 5))
-    assert opened.run("return document.getElementById('description').textContent") == "best matching neuron"
-    shown = opened.run(
-        "return [...document.querySelectorAll('#blocks > div')].filter(d => !d.hidden).map(d => d.innerText)"
+@pytest.mark.parametrize("kind", cases.KINDS)
+def test_every_page_opens_draws_complains_of_nothing_and_asks_for_nothing(reader, pages, kind):
+    reader.open(pages[kind])
+    plots = reader.shown(".plot")
+    drawn = reader.run(
+        "return [...document.querySelectorAll('.plot')].filter(p => p.querySelector('svg')).map(p => p.id)"
     )
-    contrast = comparison.findings["blocks"]["neuronsim"]["tuned"]["contrast"]
-    assert len(shown) == 1
-    assert f"{contrast:.3f}" in shown[0]
-    drawn = opened.run("return document.getElementById('drift').data.at(-1).y")
-    assert drawn[0] is None
-    assert drawn[1:] == pytest.approx(comparison.findings["drift"]["neuronsim"][0]["same_layer"][1:], abs=1e-6)
-    opened.choose("measure", "svsim")
-    assert opened.point_at(13 + 5, 3) == said(comparison, "svsim", ("tuned", 5), ("base", 3))
+    assert plots
+    assert drawn == plots
+    assert reader.complaints() == []
+    assert reader.requests() == [reader.driver.current_url]
 
 
-def test_switching_the_view_shows_one_pair_on_the_same_colours(opened, comparison):
-    names = opened.run("return [...document.getElementById('view').options].map(o => o.textContent)")
-    assert names[:4] == ["All models", "base", "tuned", "mini"]
-    assert len(names) == 1 + 3 + 6
-    before = opened.run("const t = document.getElementById('heatmap').data[0]; return [t.zmin, t.zmax]")
-    opened.choose("measure", "neuronsim")
-    opened.choose("view", "2,1")
-    assert opened.point_at(6, 12) == said(comparison, "neuronsim", ("mini", 6), ("tuned", 12))
-    assert opened.run("return document.getElementById('heatmap').data[0].z.length") == 7
-    assert opened.run("const t = document.getElementById('heatmap').data[0]; return [t.zmin, t.zmax]") == before
-    opened.choose("view", "all")
-    assert opened.point_at(13, 26 + 6) == "tuned:0 × mini:6: no value (a constant layer)"
-
-
-def test_the_table_of_values_says_the_same(opened, comparison):
-    opened.choose("view", "1,0")
-    opened.driver.find_element("css selector", "#values summary").click()
-    opened.run("return new Promise(requestAnimationFrame)")
-    rows = opened.run(
-        "return [...document.querySelectorAll('#values tr')].map(r => [...r.cells].map(c => c.textContent))"
+def test_pointing_reads_a_cell_and_layer_zero_is_lower_left(reader, pages, comparison):
+    reader.open(pages["comparison"])
+    said = cell(comparison["ckasim"], ("base", 3), ("tuned", 8))
+    assert reader.point("similarity-ckasim", 13 + 8, 3) == said
+    assert reader.readout("similarity-ckasim") == said
+    assert reader.point("similarity-ckasim", 0, 0).startswith("base:0 × base:0: no value")
+    below = (
+        "const y = document.getElementById('picture-similarity-ckasim')._fullLayout.yaxis; return y.c2p(0) > y.c2p(5)"
     )
-    assert rows[0][:2] == ["row × column", "base:0"]
-    assert rows[6][0] == "tuned:5"
-    assert rows[6][4] == f"{comparison['ckasim'].at(('tuned', 5), ('base', 3)):.3f}"
+    assert reader.run(below)
 
 
-def test_the_selects_are_reached_and_changed_by_keyboard(opened):
-    from selenium.webdriver.common.action_chains import ActionChains
-    from selenium.webdriver.common.keys import Keys
-
-    seen = []
-    for _ in range(3):
-        ActionChains(opened.driver).send_keys(Keys.TAB).perform()
-        seen.append(opened.run("return document.activeElement.id"))
-    assert "measure" in seen
-    assert "view" in seen
-    opened.run("document.getElementById('measure').focus()")
-    ActionChains(opened.driver).send_keys(Keys.ARROW_DOWN).perform()
-    assert opened.run("return document.getElementById('measure').value") == "ckasim-debiased"
-    assert opened.run("return document.getElementById('heatmap').data[0].zmin") < 0
-
-
-def test_no_complaint_and_no_request_but_the_page_itself(opened):
-    opened.choose("measure", "neuronsim")
-    opened.point_at(5, 5)
-    assert opened.complaints() == []
-    assert [url for url in opened.requests() if not url.startswith(("data:", "blob:"))] == [opened.driver.current_url]
+def test_switching_the_measure_changes_heatmap_drift_and_table(reader, pages, comparison):
+    reader.open(pages["comparison"])
+    reader.choose("#switch-measure", "neuronsim")
+    assert reader.shown(".plot") == ["picture-similarity-neuronsim", "picture-drift-neuronsim", "picture-localization"]
+    said = cell(comparison["neuronsim"], ("tuned", 5), ("base", 3))
+    assert reader.point("similarity-neuronsim", 3, 13 + 5) == said
+    block = comparison["neuronsim"].between("base", "tuned")
+    drift = 1 - np.diag(block.values)
+    value = shown(Value(drift[7], 1 - block.high[7, 7], 1 - block.low[7, 7]))
+    assert reader.point("drift-neuronsim", 7, drift[7]) == f"tuned, layer 7: {value}"
+    tables = reader.run(
+        "return [...document.querySelectorAll('#section-blocks table')]"
+        ".filter(t => t.offsetParent).map(t => t.innerText)"
+    )
+    assert len(tables) == 1
+    assert f"{comparison.findings['blocks']['neuronsim']['tuned']['contrast']:.3f}" in tables[0]
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_a_phone_shows_everything_without_scrolling_sideways(reader, make_comparison, tmp_path, dark):
-    path = tmp_path / "phone.html"
-    path.write_text(page(make_comparison(("base", "x" * 80, "mini"))), encoding="utf-8")
-    reader.open(path, width=375, height=800, dark=dark)
-    assert reader.run("return document.documentElement.scrollWidth") == 375
-    right = reader.run("return document.querySelector('#heatmap svg').getBoundingClientRect().right")
-    assert right <= 375
+def test_one_pair_of_models_alone_keeps_the_colours_and_the_table_says_the_same(reader, pages, comparison):
+    reader.open(pages["comparison"])
+    picture = "[data-picture='similarity-ckasim']"
+    before = reader.run(SCALE, "picture-similarity-ckasim")
+    reader.choose(f"{picture} .view", "2,1")
+    assert reader.run("return document.getElementById('picture-similarity-ckasim').data[0].z.length") == 7
+    assert reader.point("similarity-ckasim", 12, 6) == cell(comparison["ckasim"], ("mini", 6), ("tuned", 12))
+    assert reader.run(SCALE, "picture-similarity-ckasim") == before
+    reader.driver.find_element("css selector", f"{picture} .values summary").click()
+    reader.run("return new Promise(requestAnimationFrame)")
+    rows = reader.run(
+        "return [...document.querySelectorAll(arguments[0] + ' .values tr')]"
+        ".map(r => [...r.cells].map(c => c.textContent))",
+        picture,
+    )
+    assert rows[0][1] == "tuned:0"
+    assert f"mini:6 × tuned:12 = {rows[7][13]}" == cell(comparison["ckasim"], ("mini", 6), ("tuned", 12))
+    reader.choose("#switch-measure", "svsim")
+    assert reader.run("return document.getElementById('picture-similarity-svsim').data[0].z.length") == 7
+
+
+def test_the_panels_of_a_study_share_one_scale_and_follow_unit_and_measure(reader, pages, study):
+    reader.open(pages["study"])
+
+    def said(unit: str, measure: str) -> str:
+        return cell(study[unit][measure], ("ft-1", 9), ("base", 4))
+
+    assert reader.point("panels-cls-ckasim", 4, 9, subplot="x2y2") == said("cls", "ckasim")
+    scale = reader.run(SCALE, "picture-panels-cls-ckasim")
+    reader.choose("#switch-measure", "ckasim-debiased")
+    assert reader.point("panels-cls-ckasim-debiased", 4, 9, subplot="x2y2") == said("cls", "ckasim-debiased")
+    assert reader.run(SCALE, "picture-panels-cls-ckasim-debiased") == scale
+    reader.choose("#switch-unit", "mean")
+    assert reader.point("panels-mean-ckasim-debiased", 4, 9, subplot="x2y2") == said("mean", "ckasim-debiased")
+    other = cell(study["mean"]["ckasim-debiased"], ("ft-1", 9), ("other", 2))
+    assert reader.point("panels-mean-ckasim-debiased", 2, 9, subplot="x5y5") == other
+    dashes = reader.run("return document.getElementById('picture-localization').data.map(t => [t.name, t.line.dash])")
+    assert [name for name, dash in dashes if dash != "solid"] == ["ft-2 (own layers)"]
+    assert reader.complaints() == []
+
+
+def test_pointing_at_depth_says_value_change_and_agreement(reader, pages):
+    depth = cases.depth()
+    reader.open(pages["depth"])
+    got = reader.point("skip", 4, 2)
+    for fact in (
+        "blocks 3",
+        "5",
+        f"{depth.skip[2, 4]:.3f}",
+        f"{100 * (depth.skip[2, 4] - 0.912):.2f}"[1:],
+        f"{depth.skip_agreement[2, 4]:.3f}",
+    ):
+        assert fact in got
+    assert "not a span" in reader.point("skip", 2, 4)
+    point = depth.curve("tunedorig").points[6]
+    assert reader.point("truncation", 6, point.value) == f"TUNEDORIG, layer 6: {shown(point)}"
+    marks = reader.run("return document.getElementById('picture-skip').layout.shapes.length")
+    assert marks == int((depth.skip >= 0.912 - 0.01 - 1e-9).sum())
+
+
+def test_both_drawings_have_one_palette(reader, pages):
+    reader.open(pages["depth"])
+    got = reader.run(
+        "return document.getElementById('picture-truncation').data.filter(t => t.marker).map(t => t.line.color)"
+    )
+    assert got == [PALETTE[2], PALETTE[0], PALETTE[1]]
+
+
+def test_statements_are_filtered_by_verdict_and_by_text(reader, pages):
+    reader.open(pages["study"])
+    assert len(reader.shown(".statements tbody tr")) == 8
+    reader.driver.find_element("css selector", "button[data-verdict='does-not-hold']").click()
+    left = reader.shown(".statements tbody tr")
+    assert left == ["statement-phang2021-two-blocks-base-ft-1-cls", "statement-phang2021-two-blocks-base-ft-2-mean"]
+    assert reader.run("return document.getElementById('matches').textContent") == "2 of 8"
+    reader.driver.find_element("id", "find").send_keys("MEAN blocks")
+    assert reader.shown(".statements tbody tr") == left[1:]
+    reader.driver.find_element("css selector", "button[data-verdict='does-not-hold']").click()
+    reader.driver.find_element("id", "find").clear()
+    reader.driver.find_element("id", "find").send_keys("section 5.1")
+    assert len(reader.shown(".statements tbody tr")) == 2
+
+
+def test_a_link_to_a_statement_shows_and_opens_it_even_when_filtered_away(reader, pages):
+    id = "statement-wu2020-top-changes-more-base-ft-2-mean"
+    opened = (
+        f"const r = document.getElementById('{id}');"
+        "return [r.querySelector('details').open, r.hidden, r.getBoundingClientRect().top]"
+    )
+    reader.open(pages["study"], height=500, hash=f"#{id}")
+    is_open, hidden, top = reader.run(opened)
+    assert (is_open, hidden) == (True, False)
+    assert 0 <= top < 500
+    reader.driver.find_element("id", "find").send_keys("nothing like this")
+    assert reader.shown(".statements tbody tr") == []
+    reader.run("document.querySelector('nav a').click()")
+    reader.run(f"location.hash = '#{id}'; return new Promise(r => setTimeout(r, 50))")
+    assert id in reader.shown(".statements tbody tr")
+    source = reader.driver.find_element("css selector", f"#{id} td:last-child a").get_attribute("href")
+    assert reader.run("return document.getElementById(arguments[0]).textContent", source.split("#")[1]).startswith("Wu")
+
+
+def test_links_lead_to_every_section_and_unfold_what_is_folded(reader, pages):
+    reader.open(pages["comparison"], hash="#section-provenance")
+    assert reader.run("return document.getElementById('section-provenance').open")
+    hrefs = reader.run("return [...document.querySelectorAll('nav a')].map(a => a.hash.slice(1))")
+    assert reader.run("return arguments[0].every(id => document.getElementById(id))", hrefs)
+    sections = reader.run("return [...document.querySelectorAll('section')].map(s => s.id)")
+    assert sorted(hrefs) == sorted(sections)
+
+
+@pytest.mark.parametrize(("kind", "dark"), [("comparison", False), ("study", True), ("depth", False), ("cut", True)])
+def test_a_phone_shows_everything_without_scrolling_sideways(reader, kind, dark):
+    names = ("base", "x" * 80, "mini")
+    made = {
+        "comparison": lambda: cases.comparison(names),
+        "study": lambda: cases.study((*names, "<script>window.hacked=1</script>"), layers=7),
+        "depth": lambda: cases.depth(name="x" * 80),
+        "cut": cases.cut,
+    }
+    reader.open(page(made[kind]()), width=420, height=800, dark=dark)
+    reader.run("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    assert reader.run("return document.documentElement.scrollWidth") <= 420
+    rights = reader.run(
+        "return [...document.querySelectorAll('svg.main-svg')].map(s => s.getBoundingClientRect().right)"
+    )
+    assert max(rights) <= 420
     back, ink = reader.run(
         "const s = getComputedStyle(document.body);"
         "return [s.backgroundColor, s.color].map(c => c.match(/[0-9]+/g).map(Number).reduce((a, b) => a + b))"
     )
     assert (back < ink) == dark
+    assert reader.run("return window.hacked === undefined")
+    assert reader.complaints() == []
 
 
-def test_hostile_names_are_shown_and_never_run(reader, make_comparison, tmp_path):
-    path = tmp_path / "hostile.html"
+def test_printed_in_the_dark_it_is_a_light_report_with_everything_unfolded(reader, pages):
+    reader.open(pages["study"], dark=True)
+    seen = (
+        "window.seen = [];"
+        "window.addEventListener('beforeprint', () => window.seen.push("
+        "  document.getElementById('section-models').open,"
+        "  document.getElementById('picture-truncation').layout.font.color,"
+        "  document.getElementById('picture-truncation').layout.width))"
+    )
+    reader.run(seen)
+    pdf = reader.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
+    assert base64.b64decode(pdf["data"]).startswith(b"%PDF")
+    unfolded, ink, width = reader.run("return window.seen")
+    assert unfolded
+    assert ink == "#1b2030"
+    assert width <= 700
+    assert not reader.run("return document.getElementById('section-models').open")
+    assert reader.complaints() == []
+
+
+def test_the_measure_is_reached_and_changed_by_keyboard(reader, pages):
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    reader.open(pages["comparison"])
+    reached = []
+    for _ in range(40):
+        ActionChains(reader.driver).send_keys(Keys.TAB).perform()
+        reached.append(reader.run("return document.activeElement.id"))
+        if reached[-1] == "switch-measure":
+            break
+    assert {"find", "switch-measure"} <= set(reached)
+    ActionChains(reader.driver).send_keys(Keys.ARROW_DOWN).perform()
+    assert "picture-similarity-ckasim-debiased" in reader.shown(".plot")
+    assert reader.run(SCALE, "picture-similarity-ckasim-debiased")[0] < 0
+
+
+def test_hostile_names_are_shown_and_never_run(reader):
     # Without the policy, so that escaping alone must hold.
-    text = page(make_comparison(HOSTILE))
+    text = page(cases.comparison(HOSTILE))
     start, stop = text.index("<meta http-equiv"), text.index('<meta name="viewport"')
-    path.write_text(text[:start] + text[stop:], encoding="utf-8")
-    reader.driver.get("about:blank")
-    reader.complaints()
-    reader.open(path)
-    assert reader.point_at(13 + 5, 26 + 6).startswith(f"{HOSTILE[1]}:5× {HOSTILE[2]}:6= ")
-    names = reader.run("return [...document.querySelectorAll('#localization .legendtext')].map(t => t.textContent)")
-    assert names == [shorten(n, 34) for n in HOSTILE]
-    assert reader.readout().startswith(f"{HOSTILE[1]}:5 × {HOSTILE[2]}:6 = ")
+    reader.open(text[:start] + text[stop:])
+    got = reader.point("similarity-ckasim", 26 + 6, 13 + 5)
+    assert got.startswith(f"{HOSTILE[1]}:5× {HOSTILE[2]}:6 = ")
+    assert reader.readout("similarity-ckasim").startswith(f"{HOSTILE[1]}:5 × {HOSTILE[2]}:6 = ")
     for value in ("0,1", "1,2", "2,2"):
-        reader.choose("view", value)
-    reader.driver.find_element("css selector", "#values summary").click()
+        reader.choose("[data-picture='similarity-ckasim'] .view", value)
+    reader.run("document.querySelectorAll('details').forEach(d => { d.open = true; })")
     assert reader.run("return document.querySelectorAll('img').length") == 0
     assert reader.run("return document.scripts.length") == 3
     assert reader.run("return window.hacked === undefined")
@@ -222,11 +278,9 @@ def test_hostile_names_are_shown_and_never_run(reader, make_comparison, tmp_path
     assert reader.complaints() == []
 
 
-def test_the_policy_stops_what_escaping_might_miss(reader, comparison, tmp_path):
-    path = tmp_path / "injected.html"
+def test_the_policy_stops_what_escaping_might_miss(reader, pages):
     hole = '<img src="data:," onerror="window.hacked=1"><script>window.hacked=2</script></main>'
-    path.write_text(page(comparison).replace("</main>", hole, 1), encoding="utf-8")
-    reader.open(path)
-    assert reader.point_at(1, 1)
+    reader.open(pages["comparison"].replace("</main>", hole, 1))
+    assert reader.shown(".plot")
     assert reader.run("return window.hacked === undefined")
     assert any("Content Security Policy" in entry["message"] for entry in reader.complaints())

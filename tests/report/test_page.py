@@ -4,17 +4,23 @@ import base64
 import dataclasses
 import hashlib
 import json
+import os
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
+import report_cases as cases
 
-from stratoscope.report.page import page
+from stratoscope.core.statement import VERDICTS
+from stratoscope.core.value import Value
+from stratoscope.report.page import notebook, page
 
 HOSTILE = ("<img src=x onerror=alert(1)>", "</script><script>alert(2)</script><!--", '"><b>&amp;')
+GOLDEN = Path(__file__).parent / "golden"
 
 
-class Seen(HTMLParser):
+class Parsed(HTMLParser):
     """Elements and the text of scripts, as a browser's parser would see them."""
 
     def __init__(self, text: str) -> None:
@@ -35,120 +41,200 @@ class Seen(HTMLParser):
         else:
             self.text += data
 
+    def attributes(self, name):
+        return [attrs[name] for _, attrs in self.tags if name in attrs]
 
-def payload(seen: Seen):
-    return json.loads(seen.scripts[0])
+
+@pytest.fixture(scope="module")
+def pages():
+    return {kind: page(make()) for kind, make in cases.SMALL.items()}
 
 
-def test_hostile_names_are_text_everywhere(make_comparison):
-    made = make_comparison(HOSTILE)
-    made = dataclasses.replace(
+def hostile(make=cases.comparison):
+    """A comparison in which every text is hostile."""
+    made = make(HOSTILE, depths=(4, 4, 4))
+    statement = dataclasses.replace(
+        made.statements[1],
+        id=HOSTILE[2],
+        claim=HOSTILE[0],
+        source=HOSTILE[1],
+        about={HOSTILE[0]: HOSTILE[1]},
+        reason=HOSTILE[2],
+        numbers={HOSTILE[0]: 1.0},
+        text=HOSTILE[1],
+    )
+    matrices = tuple(dataclasses.replace(m, measure=f"{HOSTILE[2]}{k}") for k, m in enumerate(made.matrices[:2]))
+    return dataclasses.replace(
         made,
+        matrices=matrices,
+        findings={"blocks": {m.measure: made.findings["blocks"]["ckasim"] for m in matrices}},
+        statements=(statement,),
         warnings=(HOSTILE[0],),
         data={HOSTILE[0]: HOSTILE[1], "rows": 9, "dropped": {HOSTILE[1]: HOSTILE[0]}},
-        provenance={"options": [HOSTILE[0]], "absent": None},
+        provenance={"options": [HOSTILE[0]], "nothing": None},
     )
-    text = page(made, descriptions={"ckasim": HOSTILE[1]})
-    seen = Seen(text)
-    tags = [tag for tag, _ in seen.tags]
+
+
+def test_hostile_names_are_text_everywhere():
+    parsed = Parsed(page(hostile()))
+    tags = [tag for tag, _ in parsed.tags]
     assert "img" not in tags
-    assert "b" not in tags
-    assert len(seen.scripts) == 3
-    assert not [attrs for _, attrs in seen.tags if any(name.startswith("on") for name in attrs)]
-    assert "absent" not in seen.text
-    assert payload(seen)["models"] == list(HOSTILE)
-    assert not set("<>&") & set(seen.scripts[0]), "nothing in the JSON may end its element or begin a comment"
-    assert HOSTILE[0] in seen.text
-    assert HOSTILE[1] in seen.text
+    assert tags.count("b") == 1, "that of D, not one from a name"
+    assert len(parsed.scripts) == 3
+    assert not [attrs for _, attrs in parsed.tags if any(name.startswith("on") for name in attrs)]
+    assert not set("<>&") & set(parsed.scripts[0]), "nothing in the JSON may end its element or begin a comment"
+    assert HOSTILE[0] in parsed.text
+    assert HOSTILE[1] in parsed.text
+    assert "nothing" not in parsed.text
+    options = [attrs["value"] for tag, attrs in parsed.tags if tag == "option"]
+    assert options == [f"{HOSTILE[2]}0", f"{HOSTILE[2]}1"]
+    assert {"measure": f"{HOSTILE[2]}0"} in [json.loads(w) for w in parsed.attributes("data-when")]
+    for id in parsed.attributes("id"):
+        assert re.fullmatch(r"[\w.-]+", id), id
 
 
-def test_hostile_measure_names_stay_inside_their_attributes(make_matrix, comparison):
-    matrix = dataclasses.replace(comparison["ckasim"], measure=HOSTILE[2])
-    blocks = {"blocks": {HOSTILE[2]: comparison.findings["blocks"]["ckasim"]}}
-    seen = Seen(page(dataclasses.replace(comparison, matrices=(matrix,), findings=blocks)))
-    assert "b" not in [tag for tag, _ in seen.tags]
-    (option,) = [attrs for tag, attrs in seen.tags if tag == "option"]
-    assert option["value"] == HOSTILE[2]
-    assert [attrs["data-measure"] for _, attrs in seen.tags if "data-measure" in attrs] == [HOSTILE[2]]
+def test_hostile_names_are_text_in_a_notebook_which_runs_nothing():
+    parsed = Parsed(notebook(hostile()))
+    tags = [tag for tag, _ in parsed.tags]
+    assert not {"script", "style", "link", "iframe"} & set(tags)
+    assert tags.count("img") == 1
+    (source,) = parsed.attributes("src")
+    assert base64.b64decode(source.removeprefix("data:image/png;base64,")).startswith(b"\x89PNG")
+    assert HOSTILE[1] in parsed.text
 
 
-def test_nothing_is_loaded_from_elsewhere(comparison):
-    seen = Seen(page(comparison))
-    for tag, attrs in seen.tags:
-        assert "src" not in attrs, tag
-        assert tag != "link" or attrs["href"] == "data:,"
+def test_a_notebook_shows_cards_statements_and_the_first_picture():
+    result = cases.depth()
+    text = Parsed(result._repr_html_()).text
+    for fact in ("0.912 [0.908, 0.916]", "3 of 12", "does not hold", result.statements[0].claim, "TUNEDORIG"):
+        assert fact in text
 
 
-def test_only_our_two_scripts_may_run(comparison):
-    seen = Seen(page(comparison))
-    (policy,) = [a["content"] for tag, a in seen.tags if tag == "meta" and "http-equiv" in a]
+@pytest.mark.parametrize("kind", cases.SMALL)
+def test_nothing_is_loaded_from_elsewhere_and_only_our_two_scripts_may_run(pages, kind):
+    parsed = Parsed(pages[kind])
+    assert not parsed.attributes("src")
+    assert all(href == "data:," or href.startswith("#") for href in parsed.attributes("href"))
+    (policy,) = [a["content"] for tag, a in parsed.tags if tag == "meta" and "http-equiv" in a]
     allowed = re.findall(r"'sha256-([^']+)'", policy)
-    got = [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in seen.scripts[1:]]
+    got = [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in parsed.scripts[1:]]
     assert allowed == got
     assert policy.startswith("default-src 'none'; ")
     assert "unsafe-inline" not in policy.split("script-src")[1].split(";")[0]
 
 
-def test_values_arrive_with_intervals_and_gaps(comparison):
-    sent = payload(Seen(page(comparison)))
-    matrix = next(m for m in sent["matrices"] if m["measure"] == "neuronsim")
-    i, j = matrix["rows"].index([1, 5]), matrix["columns"].index([0, 3])
-    assert matrix["values"][i][j] == pytest.approx(comparison["neuronsim"].at(("tuned", 5), ("base", 3)), abs=1e-6)
-    assert matrix["values"][i][j] != matrix["values"][j][i]
-    assert matrix["values"][0][0] is None
-    assert matrix["low"][i][j] < matrix["values"][i][j] < matrix["high"][i][j]
-    assert next(m for m in sent["matrices"] if m["measure"] == "svsim")["low"] is None
-    assert next(m for m in sent["matrices"] if m["measure"] == "ckasim-debiased")["range"][0] < 0
-    curve = sent["drift"]["ckasim"][0]
-    assert (curve["models"], curve["layers"]) == ([0, 1], list(range(13)))
-    assert curve["values"][0] is None
-    assert curve["values"][1:] == pytest.approx(comparison.findings["drift"]["ckasim"][0]["same_layer"][1:], abs=1e-6)
-    assert curve["low"][12] == pytest.approx(comparison["ckasim"].between("base", "tuned").low[12, 12], abs=1e-6)
+@pytest.mark.parametrize("kind", cases.SMALL)
+def test_ids_are_unique_links_lead_somewhere_and_labels_label(pages, kind):
+    parsed = Parsed(pages[kind])
+    ids = parsed.attributes("id")
+    assert len(ids) == len(set(ids))
+    assert {href[1:] for href in parsed.attributes("href") if href.startswith("#")} <= set(ids)
+    assert {*parsed.attributes("aria-labelledby"), *parsed.attributes("for")} <= set(ids)
+    assert dict(parsed.tags)["html"]["lang"] == "en"
+    sections = [attrs["id"] for tag, attrs in parsed.tags if tag == "section"]
+    assert all(f"#{id}" in parsed.attributes("href") for id in sections)
 
 
-def test_chosen_layers_keep_their_numbers(some_layers):
-    sent = payload(Seen(page(some_layers)))
-    assert sent["matrices"][0]["rows"] == [[0, 4], [0, 8], [0, 12], [1, 4], [1, 8], [1, 12]]
-    assert sent["drift"]["ckasim"][0]["layers"] == sent["localization"][1]["layers"] == [4, 8, 12]
+def test_every_statement_has_a_row_with_an_anchor_and_a_chip(pages):
+    parsed = Parsed(pages["comparison"])
+    rows = [attrs for tag, attrs in parsed.tags if tag == "tr" and "data-verdict" in attrs]
+    assert [r["data-verdict"] for r in rows] == ["holds", "does-not-hold", "cannot-tell", "cannot-tell"]
+    assert all(f"#{r['id']}" in parsed.attributes("href") for r in rows)
+    for s in cases.comparison().statements:
+        for fact in (s.claim, s.reason, s.source, s.text, s.verdict):
+            assert fact in parsed.text
+    assert "[0.412, 0.472]" in parsed.text
+    assert "#work-wu2020" in parsed.attributes("href")
+    classes = " ".join(filter(None, parsed.attributes("class")))
+    assert all(v.replace(" ", "-") in classes for v in VERDICTS)
 
 
-def test_descriptions_are_shown_and_hold_for_the_best_fraction_too(comparison):
-    sent = payload(Seen(page(comparison, descriptions={"neuronsim": "best matching neuron"})))
-    told = {m["measure"]: m["description"] for m in sent["matrices"]}
-    assert told["neuronsim"] == told["neuronsim@0.1"] == "best matching neuron"
-    assert told["svsim"] == ""
+def test_two_statements_never_share_an_anchor():
+    one = cases.statements()[0]
+    result = dataclasses.replace(cases.cut(), statements=(one, dataclasses.replace(one, id=one.id.replace(":", "-"))))
+    ids = [i for i in Parsed(page(result)).attributes("id") if i.startswith("statement-")]
+    assert len(set(ids)) == 2
 
 
-def test_the_page_tells_models_data_provenance_warnings_and_what_to_cite(comparison):
-    text = Seen(page(comparison)).text
-    for m in comparison.models:
+def test_a_statement_close_to_zero_is_never_shown_as_zero():
+    one = dataclasses.replace(cases.statements()[0], value=Value(0.0003, 0.0001, 0.0005))
+    text = Parsed(page(dataclasses.replace(cases.cut(), statements=(one,)))).text
+    assert "0.00030" in text
+
+
+def test_the_answer_comes_before_statements_pictures_and_provenance(pages):
+    for text in pages.values():
+        assert "section-background" in text
+    order = [
+        pages["study"].index(f'id="{id}"')
+        for id in (
+            "answer",
+            "section-statements",
+            "section-layers",
+            "section-cut",
+            "section-warnings",
+            "section-background",
+            "section-cite",
+        )
+    ]
+    assert order == sorted(order)
+
+
+def test_models_data_warnings_and_citations_are_told(pages):
+    text = Parsed(pages["comparison"]).text
+    made = cases.comparison()
+    for m in made.models:
         assert m.fingerprint in text
         assert m.source in text
-    for fact in (comparison.data["fingerprint"], "1,600 rows", "bootstrap: 200", "2.13.0", comparison.warnings[0]):
+    for fact in (made.data["fingerprint"], "1,600 rows", "4.2 per neuron", "2.13.0", made.warnings[0]):
         assert fact in text
-    for work in ("Wu, Belinkov", "Phang, Liu", "Kornblith, Norouzi", "Raghu, Gilmer"):
+    for work in ("Wu, Belinkov", "Phang, Liu", "Kornblith, Norouzi", "Raghu, Gilmer", "@inproceedings{wu2020"):
         assert work in text
     assert "Kriegeskorte" not in text
-    assert f"{comparison.findings['blocks']['svsim']['tuned']['contrast']:.3f}" in text
 
 
-def test_the_page_is_accessible_at_its_root(comparison):
-    seen = Seen(page(comparison))
-    assert dict(seen.tags)["html"]["lang"] == "en"
-    labels = {attrs["for"] for tag, attrs in seen.tags if tag == "label"}
-    assert labels == {attrs["id"] for tag, attrs in seen.tags if tag == "select"} == {"measure", "view"}
-    assert "Layers of base, tuned, mini" in seen.text
-    ids = [attrs["id"] for _, attrs in seen.tags if "id" in attrs]
-    assert len(ids) == len(set(ids))
-    assert {attrs["aria-labelledby"] for _, attrs in seen.tags if "aria-labelledby" in attrs} <= set(ids)
+def test_values_arrive_with_intervals_gaps_and_no_resamples():
+    made = cases.comparison(depths=(5, 5, 4))
+    m = made.matrices[0]
+    noisy = dataclasses.replace(m, replicates=None if m.low is None else m.values[None])
+    sent = json.loads(Parsed(page(dataclasses.replace(made, matrices=(noisy, *made.matrices[1:])))).scripts[0])
+    picture = sent["pictures"]["similarity-neuronsim"]
+    i, j = picture["rows"]["names"].index("tuned:3"), picture["columns"]["names"].index("base:2")
+    assert picture["values"][i][j] == pytest.approx(made["neuronsim"].at(("tuned", 3), ("base", 2)), abs=1e-6)
+    assert picture["low"][i][j] < picture["values"][i][j] < picture["high"][i][j]
+    assert picture["values"][0][0] is None
+    assert sent["pictures"]["similarity-svsim"]["low"] is None
+    assert "replicates" not in json.dumps(sent)
 
 
-def test_the_same_result_gives_the_same_page(make_comparison):
-    assert page(make_comparison()) == page(make_comparison())
+def test_the_same_result_gives_the_same_page(pages):
+    assert page(cases.SMALL["study"]()) == pages["study"]
 
 
-def test_a_result_without_findings_still_has_a_page(comparison):
-    text = Seen(page(dataclasses.replace(comparison, findings={}, provenance={}, warnings=()))).text
-    assert "Not computed in this result." in text
-    assert "Nothing recorded." in text
-    assert "None." in text
+def normalised(text):
+    """The page without scripts, style and hashes, and what is drawn with three digits."""
+    parsed = Parsed(text)
+    body = text[text.index("<body>") : text.index('<script type="application/json"')]
+    body = re.sub(r">\s*<", ">\n<", body)
+
+    def plain(value):
+        if isinstance(value, dict):
+            return {k: plain(v) for k, v in value.items() if k not in ("low", "high", "beside")}
+        if isinstance(value, list):
+            return [plain(v) for v in value]
+        return round(value, 3) if isinstance(value, float) else value
+
+    drawn = plain(json.loads(parsed.scripts[0]))["pictures"]
+    return (
+        body + "\n".join(f"{id} {json.dumps(p, sort_keys=True, ensure_ascii=False)}" for id, p in drawn.items()) + "\n"
+    )
+
+
+@pytest.mark.parametrize("kind", cases.SMALL)
+def test_the_page_is_the_golden_one(pages, kind):
+    """After a wanted change: STRATOSCOPE_GOLDEN=write pytest tests/report, then read the diff."""
+    path = GOLDEN / f"{kind}.txt"
+    got = normalised(pages[kind])
+    if os.environ.get("STRATOSCOPE_GOLDEN") == "write":
+        path.write_text(got, encoding="utf-8")
+    assert got == path.read_text(encoding="utf-8")

@@ -15,16 +15,18 @@ from stratoscope.statistics.rows import MemoryRows
 PAIRS = ((0, 1), (0, 0), (2, 1))
 
 
-def prepared(*, whiten: bool) -> tuple[MemoryRows, dict[int, LayerBasis], list[np.ndarray]]:
-    raw = [*related(80, 6, 4), related(80, 5, 4, seed=3)[0]]
-    rows = MemoryRows([torch.from_numpy(m) for m in raw])
+RAW = [*related(80, 6, 4), related(80, 5, 4, seed=3)[0]]
+
+
+def prepared(*, whiten: bool) -> tuple[MemoryRows, dict[int, LayerBasis]]:
+    rows = MemoryRows([torch.from_numpy(m) for m in RAW])
     bases = {k: fit_basis(rows, k, whiten=whiten) for k in range(3)}
-    return MemoryRows([bases[k].transform(rows.matrices[k]) for k in range(3)]), bases, [m - m.mean(0) for m in raw]
+    return MemoryRows([bases[k].transform(rows.matrices[k]) for k in range(3)]), bases
 
 
 @pytest.mark.parametrize("whiten", [True, False])
 def test_products(whiten: bool) -> None:
-    coordinates, bases, _ = prepared(whiten=whiten)
+    coordinates, bases = prepared(whiten=whiten)
     found = cross_moments(coordinates, bases, PAIRS)
     assert found.count == 80
     assert set(found.products) == set(PAIRS)
@@ -36,16 +38,16 @@ def test_products(whiten: bool) -> None:
 @pytest.mark.parametrize("whiten", [True, False])
 @pytest.mark.parametrize("chunk", [7, 2048])
 def test_norms(whiten: bool, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    coordinates, bases, centred = prepared(whiten=whiten)
+    _, bases = prepared(whiten=whiten)
     monkeypatch.setattr(rows_module, "CHUNK", chunk)
-    found = norm_products(MemoryRows([bases[k].squared_norms(w) for k, w in enumerate(coordinates.matrices)]))
-    squared = np.stack([np.square(c).sum(1) for c in centred])
+    found = norm_products(MemoryRows([bases[k].coordinates(torch.from_numpy(m)).norms for k, m in enumerate(RAW)]))
+    squared = np.stack([np.square(m - m.mean(0)).sum(1) for m in RAW])
     np.testing.assert_allclose(found, squared @ squared.T, rtol=1e-10)
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 64])
 def test_chunks_do_not_matter(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    coordinates, bases, _ = prepared(whiten=True)
+    coordinates, bases = prepared(whiten=True)
     whole = cross_moments(coordinates, bases, PAIRS)
     monkeypatch.setattr(rows_module, "CHUNK", chunk)
     pieces = cross_moments(coordinates, bases, PAIRS)
@@ -55,7 +57,7 @@ def test_chunks_do_not_matter(chunk: int, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_shards_add_up() -> None:
-    coordinates, bases, _ = prepared(whiten=True)
+    coordinates, bases = prepared(whiten=True)
     whole = cross_moments(coordinates, bases, PAIRS)
     parts = [
         cross_moments(MemoryRows([m[a:b] for m in coordinates.matrices]), bases, PAIRS)
@@ -76,6 +78,26 @@ def test_float32_chunks_are_summed_in_float64(monkeypatch: pytest.MonkeyPatch) -
     found = cross_moments(MemoryRows([x]), bases, ((0, 0),)).products[0, 0]
     assert found.dtype == torch.float64
     np.testing.assert_allclose(found, x.double().T @ x.double(), rtol=2e-7, atol=1e-4)
+
+
+@pytest.mark.parametrize("whiten", [True, False])
+def test_products_of_the_largest_coordinates_are_exact(whiten: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One row outweighs all others: float32 products round the rest away, and only the head is made in float64."""
+    monkeypatch.setattr(rows_module, "CHUNK", 500)
+    layers = [torch.from_numpy(m.astype(np.float32)) for m in related(1500, 30, 25)]
+    for k, layer in enumerate(layers):
+        layer[3] += 1000 * torch.randn(layer.shape[1], generator=torch.Generator().manual_seed(k))
+    rows = MemoryRows(layers)
+    bases = {k: fit_basis(rows, k, whiten=whiten) for k in range(2)}
+    single = [bases[k].coordinates(m) for k, m in enumerate(layers)]
+    heads = MemoryRows([w.head for w in single if w.head is not None])
+    found = cross_moments(MemoryRows([w.rows for w in single]), bases, ((0, 1),), heads).products[0, 1]
+    exact = [bases[k].transform(m, torch.float64) for k, m in enumerate(layers)]
+    error = (found - exact[0].T @ exact[1]).abs() / 1500
+    head = error[bases[0].head[:, None], bases[1].head]
+    assert head.shape == (16, 16)
+    assert head.max() < 1e-12
+    assert error.max() > 1e-9
 
 
 def test_no_pairs_no_reading() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from measures.layer_cases import ill_conditioned, normed, related
+from measures.layer_cases import NEAR_CONSTANT, ill_conditioned, near_constant, normed, related
 from stratoscope.statistics import rows as rows_module
 from stratoscope.statistics.layer import LayerBasis, fit_basis
 from stratoscope.statistics.rows import MemoryRows
@@ -47,7 +47,7 @@ def test_scalars(shape: tuple[int, int], whiten: bool) -> None:
     np.testing.assert_allclose(basis.sd, x.std(0), rtol=1e-10)
     assert basis.spread == pytest.approx(np.linalg.norm(c.T @ c / len(x)), rel=1e-10)
     assert basis.scale == pytest.approx(np.square(c).sum() / len(x), rel=1e-10)
-    np.testing.assert_allclose(basis.squared_norms(w), np.square(c).sum(1), rtol=1e-8)
+    np.testing.assert_allclose(basis.coordinates(torch.from_numpy(x)).norms, np.square(c).sum(1), rtol=1e-8)
     if not whiten:
         np.testing.assert_allclose(w, c / x.std(0), atol=1e-12)
         np.testing.assert_allclose(basis.variance, x.var(0), rtol=1e-10)
@@ -65,6 +65,67 @@ def test_a_lost_direction_beside_an_outlier_dimension() -> None:
     x = normed()[0].astype(np.float64)
     x[:, 3] *= 1e4
     assert fit_basis(MemoryRows([torch.from_numpy(x.astype(np.float32))]), 0, whiten=True).rank == 23
+
+
+@pytest.mark.parametrize("ratio", [1e5, 3e5, 1e6])
+@pytest.mark.parametrize("n", [105, 60])
+def test_a_near_constant_neuron_costs_its_own_direction_at_most(ratio: float, n: int) -> None:
+    for seed in range(5):
+        x = near_constant(seed, ratio=ratio).x[:n]
+        others = np.delete(x, NEAR_CONSTANT, axis=1)
+        assert fitted(others)[0].rank == min(99, n - 1)
+        assert fitted(x)[0].rank in ((99, 100) if n > 99 else (n - 1,)), seed
+
+
+@pytest.mark.parametrize("n", [200, 25])
+def test_no_neuron_lowers_the_rank(n: int) -> None:
+    """Whatever the neurons' means: a neuron more is a row more of the covariance, and eigenvalues interlace."""
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        x = rng.standard_normal((n, 12)) * np.geomspace(1, 1e-4, 12) @ rng.standard_normal((12, 30))
+        x = (x + 10 ** rng.uniform(-1, 4, 30) * x.std(0)).astype(np.float32)
+        ranks = [fitted(x[:, :k])[0].rank for k in range(8, 31)]
+        assert ranks == sorted(ranks), seed
+        assert ranks[-1] >= min(12, n - 1) - 1
+
+
+def test_whitened_beside_a_near_constant_neuron() -> None:
+    x = near_constant().x
+    basis, w = fitted(x)
+    np.testing.assert_allclose(w.double().T @ w.double() / len(x), np.eye(99), atol=1e-5)
+    assert basis.variance.diff().max() <= 0
+    lost = np.abs(w.double() @ basis.unit.double() - (x - x.mean(0, dtype=float)) / basis.sd).max(0).values
+    assert np.delete(lost, NEAR_CONSTANT).max() < 0.1 * lost[NEAR_CONSTANT] < 0.1
+
+
+@pytest.mark.parametrize("n", [105, 60])
+def test_rounding_is_kept_for_measures_that_invert_nothing(n: int) -> None:
+    rows = MemoryRows([torch.from_numpy(near_constant(ratio=1e6).x[:n])])
+    signal, whole = (fit_basis(rows, 0, whiten=True, inverts=inverts) for inverts in (True, False))
+    plain = fit_basis(rows, 0, whiten=False)
+    assert (signal.rank, whole.rank) == (min(99, n - 1), min(100, n - 1))
+    assert whole.spread == pytest.approx(plain.spread, rel=1e-12)
+    assert whole.dropped_share < 1e-14
+    if n > 100:
+        assert signal.dropped_share == pytest.approx(1 - float(signal.variance.sum()) / plain.scale, abs=1e-12)
+        assert 1e-7 < signal.dropped_share < 1e-2
+
+
+def test_layers_in_float32_drop_next_to_nothing() -> None:
+    assert fitted(normed()[0])[0].dropped_share < 1e-12
+
+
+@pytest.mark.parametrize("whiten", [True, False])
+def test_coordinates_are_the_transformed_rows_with_a_head_in_float64(whiten: bool) -> None:
+    x = torch.from_numpy(related(60, 20, 3)[0].astype(np.float32))
+    basis = fit_basis(MemoryRows([x]), 0, whiten=whiten)
+    found, exact = basis.coordinates(x), basis.transform(x, torch.float64)
+    assert torch.equal(found.rows, basis.transform(x))
+    assert found.head is not None
+    assert found.head.dtype == torch.float64
+    np.testing.assert_allclose(found.head, exact[:, basis.head], atol=1e-14)
+    assert set(basis.head.tolist()) == set(basis.variance.argsort(descending=True)[:16].tolist())
+    assert basis.coordinates(x, torch.float64).head is None, "all of it is in float64"
 
 
 @pytest.mark.parametrize(("rank", "width"), [(1, 2), (1, 3), (2, 5), (9, 14), (20, 40)])
@@ -134,11 +195,11 @@ def test_neurons_moved_by_rounding_only_have_no_deviation() -> None:
 
 @pytest.mark.parametrize("whiten", [True, False])
 def test_to_tensors_and_back(whiten: bool) -> None:
-    basis, w = fitted(related(40, 5, 3)[0], whiten=whiten)
+    basis, _ = fitted(related(40, 5, 3)[0], whiten=whiten)
     again = LayerBasis.from_tensors(basis.to_tensors())
     assert (again.n, again.spread, again.whitened) == (basis.n, basis.spread, whiten)
     assert again.condition == basis.condition
-    assert torch.equal(again.squared_norms(w), basis.squared_norms(w))
+    assert torch.equal(again.head, basis.head)
     for name in ("mean", "sd", "variance", *(["unit"] if whiten else [])):
         assert torch.equal(getattr(again, name), getattr(basis, name)), name
     assert again.to is None  # rows are transformed before a basis travels

@@ -46,6 +46,8 @@ class Evidence:
     """The chance level behind both, for the reason."""
     bounds: tuple[float, float] = (-np.inf, np.inf)
     """Limits of D."""
+    least_of: Values | None = None
+    """(1 + resamples, layers or pairs): what D is the least of, for a claim about all of them."""
     control: Evidence | None = None
     """The same number beside a random initialisation: a claim only holds if this exceeds the margin too."""
 

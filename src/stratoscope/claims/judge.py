@@ -26,7 +26,7 @@ from stratoscope.claims.claim import (
     Reason,
 )
 from stratoscope.core.statement import FAILS, HOLDS, OPEN, Statement
-from stratoscope.core.value import JACKKNIFE, MISSING, PERCENTILES, Value, spread
+from stratoscope.core.value import JACKKNIFE, MISSING, PERCENTILES, Interval, Value, Values, spread
 
 MOST_UNDEFINED = 0.05
 """Share of resamples on which D may be undefined (a layer is constant there) before no interval is given."""
@@ -56,7 +56,7 @@ def weigh(claim: Claim, evidence: Evidence) -> Outcome:
     if verdict == HOLDS and evidence.control is not None:
         beside = weigh(claim, evidence.control)
         if beside.verdict != HOLDS:
-            detail = f"against a random initialisation of the same architecture the number is {beside.value:.3f}"
+            detail = f"beside a random initialisation it is {beside.value:z.3f}, not clearly above {claim.margin:.3g}"
             verdict, reason = OPEN, Reason(CONTROL, detail)
     return Outcome(value, verdict, reason, evidence)
 
@@ -97,7 +97,20 @@ def _value(evidence: Evidence) -> Value:
     if (how.method != PERCENTILES and how.groups < 2) or (how.method == JACKKNIFE and missing):
         return Value(float(estimate))
     low, high = spread(np.asarray(estimate), defined, how, bounds=evidence.bounds)
+    if evidence.least_of is not None and how.method != JACKKNIFE:
+        high = np.maximum(high, estimate + _simultaneous(evidence.least_of, how))
     return Value(*(round(float(v), ROUNDING_DIGITS) for v in (estimate, low, high)))
+
+
+def _simultaneous(values: Values, how: Interval) -> float:
+    """How far above the least of several estimates the least of the true values may be, at the interval's level.
+
+    The least estimate is too low, and the least on a resample lower still: of twelve equal values one is always
+    unlucky. So the bound is that of all values together, a quantile over resamples of the largest fall of any value.
+    """
+    drawn = values[1:][~np.isnan(values[1:]).any(axis=-1)]
+    centre = values[0] if how.method == PERCENTILES else drawn.mean(axis=0)
+    return float(np.quantile((centre - drawn).max(axis=-1), (1 + how.level) / 2))
 
 
 def _verdict(claim: Claim, evidence: Evidence, value: Value) -> tuple[str, Reason | None]:
@@ -114,12 +127,14 @@ def _verdict(claim: Claim, evidence: Evidence, value: Value) -> tuple[str, Reaso
     if verdict != OPEN:
         return verdict, None
     if _against(claim.margin, value.low, value.high) == OPEN:
-        detail = f"[{shown(value.low, claim.margin)}, {shown(value.high, claim.margin)}] includes {claim.margin:.3g}"
-        return OPEN, Reason(INCLUDES_MARGIN, f"{detail}; more rows could tell")
+        digits = decimals([value.low, value.high, claim.margin])
+        low, high, margin = (f"{v:z.{digits}f}" for v in (value.low, value.high, claim.margin))
+        return OPEN, Reason(INCLUDES_MARGIN, f"[{low}, {high}] includes {margin}; more rows could tell")
     return OPEN, Reason(BY_CHANCE, f"{level}, which could decide it")
 
 
 def _against(margin: float, low: float, high: float) -> str:
+    margin = round(margin, ROUNDING_DIGITS)
     return HOLDS if low > margin else FAILS if high <= margin else OPEN
 
 
@@ -133,21 +148,16 @@ def _sentence(claim: Claim, outcome: Outcome, about: Mapping[str, str]) -> str:
         return ""
     numbers = {k: v for k, v in outcome.evidence.numbers.items() if f"{{{k}}}" in claim.text}
     digits = max(decimals(list(numbers.values())), decimals([outcome.value.value]))
-    written = {k: f"{v:.{digits}f}" for k, v in numbers.items()}
-    fields = {**about, **outcome.evidence.words, **written, "D": format(outcome.value, f".{digits}f")}
+    written = {k: f"{v:z.{digits}f}" for k, v in numbers.items()}
+    fields = {**about, **outcome.evidence.words, **written, "D": format(outcome.value, f"z.{digits}f")}
     text = claim.text.format_map(fields)
     return f"{text}; {outcome.evidence.note}." if outcome.evidence.note else f"{text}."
 
 
-def decimals(values: Sequence[float], *, fewest: int = 2, most: int = 6) -> int:
+def decimals(values: Sequence[float], *, fewest: int = 3, most: int = 6) -> int:
     """Digits that tell these values apart, and each of them from 0 and 1."""
     known = {round(v, ROUNDING_DIGITS) for v in (0.0, 1.0, *values) if math.isfinite(v)}
     for digits in range(fewest, most):
         if len({f"{v:.{digits}f}" for v in known}) == len(known):
             return digits
     return most
-
-
-def shown(value: float, *others: float) -> str:
-    """A number with enough digits to differ from the others, three at least."""
-    return f"{value:.{decimals([value, *others], fewest=3)}f}"

@@ -68,6 +68,7 @@ def _top_unlike_base(scores: Scores, *, base: str, tuned: str) -> Evidence:
         raising={},
         lowering={"nearest": nearest},
         anchored=True,
+        least_of=1 - row[:, known],
         numbers={"similarity_nearest": float(nearest[0])},
         words={
             "top": str(scores.layers(tuned)[top]),
@@ -95,6 +96,7 @@ def _alike_across(scores: Scores, *, tuned: str, other: str, control: str | None
         lambda s: np.minimum(s["early"], s["late"]) - s["crossed"],
         raising={"early": early, "late": late},
         lowering={"crossed": crossed},
+        least_of=np.stack([early - crossed, late - crossed], axis=-1),
         numbers={
             "similarity_lower": float(early[0]),
             "similarity_upper": float(late[0]),
@@ -108,6 +110,7 @@ def _alike_across(scores: Scores, *, tuned: str, other: str, control: str | None
         lambda s: np.minimum(s["early"] - s["early_control"], s["late"] - s["late_control"]),
         raising={"early": early, "late": late},
         lowering={"early_control": floor[0], "late_control": floor[1]},
+        least_of=np.stack([early - floor[0], late - floor[1]], axis=-1),
     )
     numbers = {"similarity_lower_control": float(floor[0][0]), "similarity_upper_control": float(floor[1][0])}
     return replace(evidence, numbers={**evidence.numbers, **numbers}, control=beside)
@@ -159,6 +162,7 @@ def _untuned_encoder_worse(depth: Depth) -> Evidence:
     return Evidence(
         d=gaps.min(axis=-1),
         interval=_interval(depth),
+        least_of=gaps,
         numbers={
             "mean_difference": float(gaps[0].mean()),
             "largest_difference": float(gaps[0, most]),
@@ -199,6 +203,7 @@ def _first_costly(depth: Depth) -> Evidence:
     return Evidence(
         d=single[:, 0] - others,
         interval=_interval(depth),
+        least_of=single[:, :1] - single[:, known],
         numbers={
             "loss_first": float(single[0, 0]),
             "loss_largest_other": float(others[0]),

@@ -1,1 +1,1 @@
-"""The command line: parse, validate, call one study, print where the result is."""
+"""The command line: parse, validate, call one study, show the answer."""

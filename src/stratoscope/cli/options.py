@@ -1,149 +1,160 @@
-"""Options that several commands share, each spelled once: a command takes a whole group as one argument."""
+"""Commands from functions: a parameter that is a dataclass of options stands for a flag per field.
+
+Every command also gets `--config`, `--json`, `--quiet` and `--verbose`. A command takes `progress` if it has use for
+it, and hands back an `Answer`; how that is shown is decided here.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
-if TYPE_CHECKING:
-    from stratoscope.core.progress import Progress
-    from stratoscope.data.tasks.data import TaskData
-    from stratoscope.models.open.loading import ModelSpec
-    from stratoscope.studies.finetune.recipes import FinetuneOptions
+from stratoscope.cli.answer import Answer
+from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.options import Option, described, flag_of, read_options
 
-Base = Annotated[str, typer.Argument(help="Checkpoint folder or hub id of the model before tuning.", metavar="BASE")]
-Tuned = Annotated[str, typer.Argument(help="Checkpoint fine-tuned on the task.", metavar="TUNED")]
-Out = Annotated[Path, typer.Option("--out", help="Folder for what this makes.")]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of every random choice.")]
-Length = Annotated[int | None, typer.Option("--length", help="Tokens kept of a text.")]
-BatchTokens = Annotated[int | None, typer.Option("--batch-tokens", help="Most tokens a model reads at once.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace another result in the folder.")]
-Revision = Annotated[str | None, typer.Option("--revision", help="Revision of the model on the hub.")]
+CONFIG = f"{__name__}.config"
+"""Where a context keeps the path of `--config`."""
+COMMON = ("config", "json", "quiet", "verbose")
+"""Parameters of every command, which no YAML sets."""
+KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
-@dataclass(frozen=True)
-class TaskOptions:
-    """Which rows of which task."""
+class Command(TyperCommand):
+    """A command whose arguments, too, may come from `--config`."""
 
-    task: Annotated[
-        str | None,
-        typer.Option("--task", help="One of 'stratoscope tasks', or a name for the task of your own --data."),
-    ] = None
-    task_folder: Annotated[
-        str | None, typer.Option("--task-folder", help="The task's published files (GLUE-style); otherwise the hub's.")
-    ] = None
-    data: Annotated[str | None, typer.Option("--data", help="Your own rows: a JSONL, CSV, TSV or Parquet file.")] = None
-    validation: Annotated[
-        str | None, typer.Option("--validation", help="Your own rows to judge on; otherwise a fifth of --data.")
-    ] = None
-    text: Annotated[str | None, typer.Option("--text", help="Column of your data that holds the text.")] = None
-    pair: Annotated[str | None, typer.Option("--pair", help="Column that holds the second text.")] = None
-    label: Annotated[str | None, typer.Option("--label", help="Column that holds the label.")] = None
-    columns: Annotated[
-        str | None,
-        typer.Option("--columns", help="Names of all columns of a CSV or TSV without a header, e.g. 'label text'."),
-    ] = None
-    train_rows: Annotated[
-        int | None, typer.Option("--train-rows", help="Use so many training rows, drawn with seed 0.")
-    ] = None
-    validation_rows: Annotated[int | None, typer.Option("--validation-rows", help="Use so many validation rows.")] = (
-        None
-    )
+    def make_parser(self, ctx: Any) -> Any:
+        parser: Any = super().make_parser(ctx)
+        parse = parser.parse_args
 
-    def read(self, progress: Progress) -> TaskData:
-        """The task's rows; how they were read is told."""
-        from stratoscope.core.errors import StratoscopeError
-        from stratoscope.data.tasks.read import read_task
+        def parse_args(args: list[str]) -> tuple[dict[str, Any], list[str], Any]:
+            opts, rest, order = parse(args)
+            # An argument that takes several values and got none counts as given otherwise, and no default is asked for.
+            return {name: value for name, value in opts.items() if value != ()}, rest, order
 
-        if self.task is None and self.data is None:
-            raise StratoscopeError("expected --task (see 'stratoscope tasks') or your own --data, got neither")
-        read = read_task(
-            self.task or Path(str(self.data)).stem,
-            folder=self.task_folder,
-            data=self.data,
-            validation=self.validation,
-            text=self.text,
-            pair=self.pair,
-            label=self.label,
-            columns=self.columns,
-        )
-        if read.note:
-            progress.note(f"{read.name}: {read.note}")
-        return read.sample(train=self.train_rows, validation=self.validation_rows, seed=0)
-
-    def typed(self) -> list[str]:
-        """The words that ask for the same rows again."""
-        given = {name: value for name, value in asdict(self).items() if value is not None}
-        return [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+        parser.parse_args = parse_args
+        return parser
 
 
-@dataclass(frozen=True)
-class Loading:
-    """How models are loaded."""
-
-    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")] = "auto"
-    allow_pickle: Annotated[bool, typer.Option("--allow-pickle", help="Load pickle weights, which may run code.")] = (
-        False
-    )
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run Python code that comes with a model.")
-    ] = False
-
-    def spec(self, source: str, revision: str | None = None) -> ModelSpec:
-        """The model as the user named it."""
-        from stratoscope.models.open.loading import ModelSpec
-
-        return ModelSpec(source, revision=revision, **asdict(self))
-
-
-@dataclass(frozen=True)
-class Training:
-    """How to fine-tune."""
-
-    recipe: Annotated[str, typer.Option("--recipe", help="phang2021, wu2020, ren2023 or quick.")] = "wu2020"
-    lr: Annotated[float | None, typer.Option("--lr", help="Learning rate in place of the recipe's.")] = None
-    batch: Annotated[int | None, typer.Option("--batch", help="Batch size in place of the recipe's.")] = None
-    epochs: Annotated[float | None, typer.Option("--epochs", help="Epochs in place of the recipe's length.")] = None
-    max_steps: Annotated[int | None, typer.Option("--max-steps", help="Steps in place of the recipe's length.")] = None
-    warmup: Annotated[float | None, typer.Option("--warmup", help="Warm-up steps; below 1, a share of the run.")] = None
-    length: Length = None
-    seeds: Annotated[int, typer.Option("--seeds", help="How many runs, of seeds 0, 1, ...")] = 1
-    first_seed: Annotated[int, typer.Option("--first-seed", help="Seed of the first run.")] = 0
-    overwrite: Overwrite = False
-
-    def options(self, freeze: str | None = None) -> FinetuneOptions:
-        """What the study takes."""
-        from stratoscope.studies.finetune.recipes import FinetuneOptions
-
-        return FinetuneOptions(freeze=freeze, **asdict(self))
-
-
-def shares_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A command as typer takes it: every argument that is a group stands for the options of the group."""
-    parameters, groups = [], {}
-    for parameter in inspect.signature(command, eval_str=True).parameters.values():
-        kind = parameter.annotation
-        if not (isinstance(kind, type) and is_dataclass(kind)):
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+def command(function: Callable[..., Answer]) -> Callable[..., None]:
+    """A function as typer takes it: groups of options become flags, and the answer is shown."""
+    groups: dict[str, Any] = {}
+    parameters: list[inspect.Parameter] = []
+    parsed: set[str] = set()
+    signature = inspect.signature(function, eval_str=True)
+    for parameter in signature.parameters.values():
+        if parameter.name == "progress":
             continue
-        hints = get_type_hints(kind, include_extras=True)
-        groups[parameter.name] = kind
-        parameters += [
-            inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name])
-            for f in fields(kind)
-        ]
+        if not dataclasses.is_dataclass(parameter.annotation):
+            parameters.append(parameter.replace(kind=KEYWORD))
+            continue
+        groups[parameter.name] = parameter.annotation
+        group = groups[parameter.name]
+        parameters += _flags(group)
+        parsed |= {name for name, (_, known) in described(group).items() if known.parse}
+    parameters += _common(parsed)
+    if twice := {p.name for p in parameters if [q.name for q in parameters].count(p.name) > 1}:
+        raise ValueError(f"{function.__name__}: expected every option once, got {', '.join(sorted(twice))} twice")
 
-    @wraps(command)
+    @wraps(function)
     def call(**given: Any) -> None:
-        made = {name: kind(**{f.name: given.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()}
-        command(**given, **made)
+        from stratoscope.cli.console import Console, show
+
+        shown = {name: given.pop(name) for name in COMMON}
+        if shown["quiet"] and shown["verbose"]:
+            raise StratoscopeError("expected --quiet or --verbose, got both")
+        made: dict[str, Any] = {
+            name: read_options(group, {field: given.pop(field) for field in described(group)})
+            for name, group in groups.items()
+        }
+        with Console(quiet=shown["quiet"], verbose=shown["verbose"]) as console:
+            progress = {"progress": console} if "progress" in signature.parameters else {}
+            answer = function(**given, **made, **progress)
+        show(answer, as_json=shown["json"], quiet=shown["quiet"])
 
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {p.name: p.annotation for p in parameters}
     return call
+
+
+def _flags(group: type) -> list[inspect.Parameter]:
+    """A parameter per option of a group."""
+    hints = get_type_hints(group)
+    return [_flag(f, hints[name], known) for name, (f, known) in described(group).items()]
+
+
+def _flag(f: dataclasses.Field[Any], hint: Any, known: Option) -> inspect.Parameter:
+    flag, kind = flag_of(f.name, known), hint
+    default: Any = f.default
+    if known.parse is not None:
+        kind = str | None
+    elif get_origin(hint) is tuple:
+        kind, default = list[str], list(default)
+    elif default is True:
+        flag = f"{flag}/--no-{flag.removeprefix('--')}"
+    spellings = [flag] if known.short is None else [flag, known.short]
+    return inspect.Parameter(
+        f.name, KEYWORD, default=default, annotation=Annotated[kind, typer.Option(*spellings, help=known.help)]
+    )
+
+
+def _common(parsed: set[str]) -> list[inspect.Parameter]:
+    """What every command has; `parsed` are options read from text, for which a YAML list is joined."""
+
+    def configure(ctx: typer.Context, value: Path | None) -> Path | None:
+        if value is not None:
+            ctx.meta[CONFIG] = value
+            ctx.default_map = _defaults(ctx, value, parsed)
+        return value
+
+    config = typer.Option("--config", help="YAML with arguments and options, such as a run's run.yaml; flags win.",
+                          is_eager=True, callback=configure)  # fmt: skip
+    texts = {
+        "json": "Print one JSON document and nothing else.",
+        "quiet": "Print the answer only: no progress, no notes.",
+        "verbose": "Report warnings of libraries and the time of every step too.",
+    }
+    flags = [
+        inspect.Parameter(
+            name, KEYWORD, default=False, annotation=Annotated[bool, typer.Option(f"--{name}", help=text)]
+        )
+        for name, text in texts.items()
+    ]
+    return [inspect.Parameter("config", KEYWORD, default=None, annotation=Annotated[Path | None, config]), *flags]
+
+
+def _defaults(ctx: Any, path: Path, parsed: set[str]) -> dict[str, Any]:
+    """What `--config` says, as if it were typed, by the name of the parameter."""
+    from stratoscope.runs.protocol import read_protocol
+
+    known = {p.name: p for p in ctx.command.params if p.name not in (*COMMON, "help")}
+    given: Mapping[str, Any] = read_protocol(path, command=ctx.command_path.partition(" ")[2], known=known)
+    return {
+        name: _typed(known[name], value, joined=name in parsed, where=f"--config {path}")
+        for name, value in given.items()
+        if value is not None
+    }
+
+
+def _typed(param: Any, value: Any, *, joined: bool, where: str) -> Any:
+    """A value from YAML as the command line would give it; what cannot be meant is refused."""
+    if getattr(param, "is_flag", False):
+        if not isinstance(value, bool):
+            raise StratoscopeError(f"{where}: expected {param.name} as true or false, got '{value}'")
+        return value
+    several = param.multiple if param.param_type_name == "option" else param.nargs != 1
+    values = value if isinstance(value, list) else [value]
+    if not (several or joined or not isinstance(value, list)):
+        raise StratoscopeError(f"{where}: expected {param.name} as one value, got a list of {len(values)}")
+    for one in values:
+        if isinstance(one, bool | dict | list) or one is None:
+            raise StratoscopeError(f"{where}: expected {param.name} as text or a number, got '{one}'; quote a text")
+    texts = [str(one) for one in values]
+    return texts if several else ",".join(texts)

@@ -63,6 +63,8 @@ def usage_sentence(error: Any, words: Sequence[str]) -> str:
         return f"expected {_name(param)} ({str(param.help).rstrip('.')}), got none{see}"
     if param is not None and (given := _given(words, param.opts)) is not None:
         return f"expected {_name(param)} as {_number(given)}, got '{given}'{see}"
+    if param is not None and (said := _configured(error)) is not None:
+        return f"expected {param.name} as {_number(said)}, got '{said}' in --config{see}"
     if extra := re.search(r"extra arguments?(?:\(s\))? \((.*)\)", error.message):
         return f"expected no further argument, got '{extra[1]}'{see}"
     said = error.format_message().rstrip(".")
@@ -87,6 +89,12 @@ def _given(words: Sequence[str], options: Sequence[str]) -> str | None:
         if name in options:
             return value if equals else next(iter(words[k + 1 :]), None)
     return None
+
+
+def _configured(error: Any) -> str | None:
+    """The value of a parameter that `--config` gave."""
+    value = ((error.ctx and error.ctx.default_map) or {}).get(error.param.name)
+    return None if value is None else ", ".join(value) if isinstance(value, list) else str(value)
 
 
 def _name(param: Any) -> str:

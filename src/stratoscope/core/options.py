@@ -8,9 +8,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
 
@@ -59,12 +59,47 @@ def changed(options: Any) -> dict[str, Any]:
     return {name: value for name, (value, default) in now.items() if value != default}
 
 
+def flag_of(name: str, known: Option) -> str:
+    """The spelling on the command line of the field with this name."""
+    return known.flag or f"--{name.replace('_', '-')}"
+
+
+def typed(options: Any) -> list[str]:
+    """The words that ask for the same options again on the command line; those at their default are left out."""
+    words: list[str] = []
+    now = changed(options)
+    for name, (_, known) in described(type(options)).items():
+        if name not in now:
+            continue
+        flag, value = flag_of(name, known), now[name]
+        if isinstance(value, bool):
+            words.append(flag if value else f"--no-{flag.removeprefix('--')}")
+        elif isinstance(value, tuple) and known.parse is None:
+            words += [word for one in value for word in (flag, str(one))]
+        else:
+            words += [flag, ",".join(map(str, value)) if isinstance(value, tuple) else str(value)]
+    return words
+
+
 def read_options(cls: type[T], given: Mapping[str, Any]) -> T:
-    """Options from keywords; an unknown one is an error that names the nearest."""
-    known = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
-    if strange := next((name for name in given if name not in known), None):
-        raise unknown_name("option", strange, known)
-    return cls(**given)
+    """Options from keywords, YAML or flags; an unknown one is an error that names the nearest.
+
+    Text is parsed where an option says how; where several values are expected, one alone and a list will do.
+    """
+    fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    if strange := next((name for name in given if name not in fields), None):
+        raise unknown_name("option", strange, fields)
+    hints = get_type_hints(cls)
+    return cls(**{name: _fitted(value, hints[name], fields[name]) for name, value in given.items()})
+
+
+def _fitted(value: Any, hint: Any, f: dataclasses.Field[Any]) -> Any:
+    known = f.metadata.get("option")
+    if isinstance(value, str) and known is not None and known.parse is not None:
+        return known.parse(value)
+    if value is None or not any(get_origin(kind) is tuple for kind in (hint, *get_args(hint))):
+        return value
+    return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
 
 
 def check_options(options: Any) -> None:
@@ -73,13 +108,14 @@ def check_options(options: Any) -> None:
         known, value = f.metadata.get("option"), getattr(options, f.name)
         if known is None or known.least is None or value is None:
             continue
-        flag = known.flag or f"--{f.name.replace('_', '-')}"
+        flag = flag_of(f.name, known)
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise StratoscopeError(f"expected {flag} as a number, got '{value}'")
         if value < known.least:
             raise StratoscopeError(f"expected {flag} of at least {known.least:g}, got {value:g}")
-    if not 0 <= getattr(options, "seed", 0) < 2**63:
-        raise StratoscopeError(f"expected a --seed of at least 0 and below 2^63, got {options.seed}")
+    number = getattr(options, "seed", 0)
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 2**63:
+        raise StratoscopeError(f"expected a --seed of at least 0 and below 2^63, got {number}")
 
 
 BYTES = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}

@@ -55,7 +55,7 @@ def header(path: Path) -> tuple[str, int] | None:
     try:
         plain = json.loads(path.read_bytes())
         return (str(plain["kind"]), int(plain["format"])) if isinstance(plain["sha256"], str) else None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 

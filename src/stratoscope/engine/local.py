@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.files import disk_errors
 from stratoscope.engine.base import Engine, Item, Out
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
@@ -145,8 +146,13 @@ def _handed_over(common: bytes) -> tuple[bytes | str, Path]:
     path = Path(tempfile.gettempdir(), f"stratoscope-shared-{os.getpid()}-{secrets.token_hex(8)}")
     if len(common) <= LARGE:
         return common, path
-    path.touch(mode=0o600, exist_ok=False)
-    path.write_bytes(common)
+    try:
+        with disk_errors(path.parent):
+            path.touch(mode=0o600, exist_ok=False)
+            path.write_bytes(common)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
     return str(path), path
 
 

@@ -1,7 +1,8 @@
-"""Chance levels: what unrelated layers are expected to score with n rows for `width` neurons each.
+"""Chance levels: what unrelated layers are expected to score with n independent rows for `width` neurons each.
 
 All are those of independent Gaussian layers of full rank and equal variances, the worst case: layers whose variance
-lies along fewer directions score less by chance. Centring takes one row.
+lies along fewer directions score less by chance. Centring takes one row. Rows of one sentence are not independent:
+their levels come from permuting sentences (`permuted`).
 """
 
 from __future__ import annotations

@@ -27,6 +27,12 @@ from stratoscope.statistics.rows import LayerRows, MemoryRows, StoredRows, count
 
 PRECISE = 3e11
 """Work (FLOP) up to which coordinates are float64 whatever the rows are: the time saved would not be noticed."""
+DROPPED_SHARE = 1e-11
+"""Share s of a layer's variance dropped as rounding above which measures that invert nothing must not miss it.
+
+Rounding correlates with neurons by chance: on real layers CKA moves by up to √s / 70. A float32 layer drops 1e-14, one
+with a neuron whose mean is 1e4 times its spread 1e-10, and half precisions 1e-6.
+"""
 PRODUCT_BYTES = 8
 """Cross-products are summed in float64."""
 PIECE_BYTES = 2e8
@@ -86,15 +92,21 @@ def _score_pairs(
     n, layers = count(rows), range(rows.layers)
     width = max(rows.chunk(k, 0).shape[1] for k in layers)
     inverts = any(r.measure.whitens for r in wanted)
-    how = {
-        "whiten": n <= width or inverts,
-        "precise": n * float(rows.layers * width) ** 2 < PRECISE,
-    }
+    precise = n * float(rows.layers * width) ** 2 < PRECISE
+    how = {"whiten": n <= width or inverts, "inverts": inverts, "precise": precise}
     shared: dict[str, Any] = {"rows": rows, **how}
     bases = run.map_files(
         _fit, [{"layer": k} for k in layers], name="basis", key=[key, how], label="preparing layers", shared=shared
     )
-    coordinates, norms = _coordinates(rows, bases, width, how, run, key)
+    fitted = [_basis(b) for b in bases]
+    apart: dict[str, Scored] = {}
+    if inverts and any(basis.dropped_share > DROPPED_SHARE for basis in fitted):  # scores as each has without company
+        others = [r for r in wanted if not r.measure.whitens]
+        wanted = [r for r in wanted if r.measure.whitens]
+        apart = _score_pairs(rows, others, run, key)[0] if others else {}
+    coarse = not precise and rows.chunk(0, 0).dtype != torch.float64
+    kinds = ("rows", "norms", "heads") if coarse else ("rows", "norms")
+    kept = _coordinates(rows, bases, width, how, run, key, kinds)
     names = sorted((r.name for r in wanted), key=lambda name: not name.startswith("pwsim"))  # svsim reads pwsim's ρ
     tiles = sorted(_tiles(rows.layers), key=len, reverse=True)  # small ones last
     at_once = max(1, int(run.memory / run.engine.workers / (PRODUCT_BYTES * width**2)))
@@ -104,12 +116,17 @@ def _score_pairs(
         name="tile",
         key=[key, how],
         label="comparing layers",
-        shared={"rows": coordinates, "norms": norm_products(norms), "bases": bases, "at_once": at_once},
+        shared={
+            "rows": kept["rows"],
+            "heads": kept.get("heads"),
+            "norms": norm_products(kept["norms"]),
+            "bases": bases,
+            "at_once": at_once,
+        },
         weights=[len(t) for t in tiles],
     )
-    prepared = [_basis(b) for b in bases]
-    lost = [b.lost if inverts else 0 for b in prepared]
-    return {r.name: _assemble(r, done, tiles, rows.layers) for r in wanted}, [b.sd for b in prepared], lost
+    scored = apart | {r.name: _assemble(r, done, tiles, rows.layers) for r in wanted}
+    return scored, [basis.sd for basis in fitted], [basis.lost if inverts else 0 for basis in fitted]
 
 
 def _deviations(rows: LayerRows) -> list[Tensor]:
@@ -120,7 +137,8 @@ def _deviations(rows: LayerRows) -> list[Tensor]:
 def _fit(shared: Any, item: Item) -> Tensors:
     """One layer's basis."""
     dtype = torch.float64 if shared["precise"] else None
-    return fit_basis(shared["rows"], item["layer"], whiten=shared["whiten"], dtype=dtype).to_tensors()
+    how = {"whiten": shared["whiten"], "inverts": shared["inverts"], "dtype": dtype}
+    return fit_basis(shared["rows"], item["layer"], **how).to_tensors()
 
 
 def _basis(kept: Path | Tensors, *, transforms: bool = False) -> LayerBasis:
@@ -128,13 +146,21 @@ def _basis(kept: Path | Tensors, *, transforms: bool = False) -> LayerBasis:
     if not isinstance(kept, Path):
         return LayerBasis.from_tensors(kept)
     with safe_open(kept, "pt") as f:
-        return LayerBasis.from_tensors({name: f.get_tensor(name) for name in list(f.keys()) if transforms or name != "to"})
+        return LayerBasis.from_tensors(
+            {name: f.get_tensor(name) for name in list(f.keys()) if transforms or name != "to"}
+        )
 
 
 def _coordinates(
-    rows: LayerRows, bases: Sequence[Path | Tensors], width: int, how: Item, run: Run, key: Any
-) -> tuple[LayerRows, LayerRows]:
-    """Coordinates of all layers' rows in their own bases, and the rows' squared norms."""
+    rows: LayerRows,
+    bases: Sequence[Path | Tensors],
+    width: int,
+    how: Item,
+    run: Run,
+    key: Any,
+    kinds: Sequence[str],
+) -> dict[str, LayerRows]:
+    """What `LayerBasis.coordinates` gives of all layers' rows: coordinates, squared norms, and heads where needed."""
     chunks = len(rows.sizes)
     together = max(1, int(PIECE_BYTES / (8 * max(rows.sizes) * width)))
     spans = [(first, min(first + together, chunks)) for first in range(0, chunks, together)]
@@ -155,7 +181,7 @@ def _coordinates(
         eps = tuple(rows.eps(k) for k in range(rows.layers))
         return StoredRows(tuple(rows.sizes), tuple(files), eps) if files else MemoryRows(matrices)
 
-    return stored("rows"), stored("norms")
+    return {what: stored(what) for what in kinds}
 
 
 def _transform(shared: Any, item: Item) -> Tensors:
@@ -163,8 +189,9 @@ def _transform(shared: Any, item: Item) -> Tensors:
     basis, dtype = _basis(shared["bases"][item["layer"]], transforms=True), torch.float64 if shared["precise"] else None
     out: dict[str, Tensor] = {}
     for c in range(item["first"], item["last"]):
-        w = basis.transform(shared["rows"].chunk(item["layer"], c), dtype)
-        out |= {f"rows.{c:05d}": padded(w, 1), f"norms.{c:05d}": basis.squared_norms(w)}
+        w = basis.coordinates(shared["rows"].chunk(item["layer"], c), dtype)
+        out |= {f"rows.{c:05d}": padded(w.rows, 1), f"norms.{c:05d}": w.norms}
+        out |= {} if w.head is None else {f"heads.{c:05d}": w.head}
     return out
 
 
@@ -179,7 +206,7 @@ def _score_tile(shared: Any, item: Item) -> Tensors:
     arrays: dict[str, Tensor] = {}
     for first in range(0, len(live), shared["at_once"]):
         some = live[first : first + shared["at_once"]]
-        moments = cross_moments(shared["rows"], bases, tuple(p for p in some if p not in itself))
+        moments = cross_moments(shared["rows"], bases, tuple(p for p in some if p not in itself), shared["heads"])
         for i, j in some:
             norms = shared["norms"][[i, j]][:, [i, j]]
             if (i, j) in itself:

@@ -123,7 +123,7 @@ def _chance(wanted: Iterable[Request], n: int, width: int) -> str | None:
     text = f"unrelated layers score {each} with {n} rows for {width} neurons: only more than that says something"
     if any(r.measure.name == "pwsim" for r in said) and n < 2 * width:
         text += "; pwsim is not unique where correlations repeat"
-    return f"{text}; ckasim-debiased is about 0 for them"
+    return f"{text}; ckasim-debiased is about 0 for them if rows are independent"
 
 
 def _sampled(measure: Measure, n: int) -> str | None:

@@ -46,7 +46,7 @@ class Family:
     needs_block: bool = False
     """The forward pass fails when there is no block at all."""
     detected: bool = False
-    """Not from the table: the block list was found by looking, and the user must be told."""
+    """Not from the table: the block list was found by looking, and verified when the model is opened."""
 
 
 def _table(rows: Iterable[Family]) -> tuple[Family, ...]:

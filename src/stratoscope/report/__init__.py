@@ -1,1 +1,1 @@
-"""Figures, words and the page made from a result; knows results, never models."""
+"""Figures, pages and tables of results; draws what is there, computes no score and judges no claim."""

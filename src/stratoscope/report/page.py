@@ -1,116 +1,316 @@
-"""The page of a comparison: every matrix, curve and number of a result in one file that needs no network."""
+"""The page of any result, one file that needs no network: the answer, statements, pictures, what is behind them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import base64
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
+from importlib.resources import files
+from string import Template
 from typing import Any
 
-from stratoscope.core.matrix import Layer, Matrix
-from stratoscope.report.axes import color_range, printable
-from stratoscope.report.references import to_cite
-from stratoscope.report.series import ALONE, Series, alone_series, drift_series, in_order, localization_series
-from stratoscope.report.shell import (
-    bullets,
-    document,
-    facts,
-    fill,
-    model_table,
-    options,
-    rounded,
-    table,
-    warning_list,
-)
-from stratoscope.report.words import headline, observations
-from stratoscope.results.comparison import Comparison
+from stratoscope.core.model import ModelInfo
+from stratoscope.core.record import to_plain
+from stratoscope.core.statement import VERDICTS, Statement
+from stratoscope.report import draw
+from stratoscope.report.cite import Work, short, works_of
+from stratoscope.report.labels import interval, number, printable, slugs
+from stratoscope.report.outline import Card, Section, Sections, Switch, about_text, answer, sections_of, tally
+from stratoscope.report.pictures import PALETTE, SCALE, Heatmap, Panels, Picture, Table
+from stratoscope.results.result import Result
+
+ASK = "Point at a cell to read its numbers."
+LONG = 22
+"""Letters of a card's value beyond which it is written smaller."""
+DIGITS = 7
+"""Significant digits of the numbers that the browser gets."""
 
 
-def page(comparison: Comparison, *, descriptions: Mapping[str, str] | None = None) -> str:
-    """The whole page as text; `descriptions` says in one line what each measure is."""
-    names = [m.name for m in comparison.models]
-    return document(
-        title="Layers of " + ", ".join(names),
-        heading=names,
-        summary=_summary(comparison),
-        main=fill(
-            "page.html",
-            measures=options(comparison, comparison.matrices and headline(comparison).measure),
-            words=bullets(observations(comparison)),
-            warnings=warning_list(comparison.warnings),
-            blocks=_blocks(comparison),
-            models=model_table(comparison.models),
-            data=facts(comparison.data),
-            provenance=facts(comparison.provenance),
-            references=bullets(to_cite(comparison)),
+def page(result: Result) -> str:
+    """The whole page as text.
+
+    Names in a result are untrusted: in HTML they are escaped, in the inlined JSON `<`, `>` and `&` are written as
+    escapes, and a content policy lets only our two scripts run, by their hashes.
+    """
+    from plotly.offline.offline import get_plotlyjs
+
+    sections = sections_of(result)
+    works = works_of(sections.measures, result.statements, sections.works)
+    plotly, script = str(get_plotlyjs()), _asset("page.js")  # type: ignore[no-untyped-call]
+    return Template(_asset("frame.html")).substitute(
+        policy=escape(_policy(plotly, script)),
+        style=_asset("page.css"),
+        title=html(sections.title),
+        models="".join(
+            f'<li class="model">{html(name)}</li>' for name in dict.fromkeys(m.name for m in sections.models)
         ),
-        result=_payload(comparison, descriptions or {}),
-        scripts=("page.js",),
+        summary=html(" · ".join(sections.summary)),
+        links=_links(result, sections, works),
+        cards=_cards(answer(result, sections)),
+        main="".join(_main(result, sections, works)),
+        result=_json(_payload(sections)),
+        plotly=plotly,
+        script=script,
     )
 
 
-def _blocks(comparison: Comparison) -> str:
-    """The best split of each model, one table a measure; the script shows the chosen one."""
-    head = ("Model", "Contrast", "Within", "Between", "Second block")
-    tables = []
-    names = [m.name for m in comparison.models]
-    for measure, found in in_order(comparison.findings.get("blocks", {}), comparison).items():
-        rows = [
-            (name, *(f"{b[k]:.3f}" for k in ("contrast", "within", "between")), f"from {b['start']}")
-            for name, b in in_order(found, names).items()
-        ]
-        tables.append(f'<div data-measure="{escape(measure)}">{table(head, rows, numbers=4)}</div>')
-    return "".join(tables) or "<p>Not computed in this result.</p>"
+def notebook(result: Result) -> str:
+    """A result in a notebook: cards, statements and the first picture, without any script."""
+    sections = sections_of(result)
+    first = sections.first
+    picture = ""
+    if first is not None:
+        png = base64.b64encode(draw.render(draw.figure(first), "png")).decode()
+        picture = (
+            f'<p><img alt="{html(first.title)}" style="max-width:100%;background:#fff" '
+            f'src="data:image/png;base64,{png}"></p><p><small>{html(first.caption)}</small></p>'
+        )
+    border = "border:1px solid #8884;border-radius:6px;padding:4px 10px"
+    cards = "".join(
+        f'<div style="{border}"><small>{html(c.label)}</small><br><b>{html(c.value)}</b><br>'
+        f"<small>{html(c.note)}</small></div>"
+        for c in answer(result, sections)
+    )
+    rows = "".join(
+        f"<tr><td><b>{html(s.verdict)}</b></td><td>{html(s.claim)}</td><td>{html(about_text(s))}</td>"
+        f"<td>{html(_tested(s))}</td><td>{html(s.source)}</td></tr>"
+        for s in result.statements
+    )
+    head = "".join(f"<th>{h}</th>" for h in ("Verdict", "Claim", "About", "D", "Source"))
+    table = (
+        f"<details open><summary>{html(tally(result.statements))}</summary>"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></details>"
+    )
+    return (
+        f'<div class="stratoscope"><h3>{html(sections.title)}</h3>'
+        f'<div style="display:flex;flex-wrap:wrap;gap:8px">{cards}</div>{table if rows else ""}{picture}</div>'
+    )
 
 
-def _payload(comparison: Comparison, descriptions: Mapping[str, str]) -> dict[str, Any]:
-    names = list(dict.fromkeys(layer.model for m in comparison.matrices for layer in (*m.rows, *m.columns)))
-    place = {name: k for k, name in enumerate(names)}
-
-    def axis(layers: Sequence[Layer]) -> list[list[int]]:
-        return [[place[layer.model], layer.index] for layer in layers]
-
-    def matrix(m: Matrix) -> dict[str, Any]:
-        return {
-            "measure": m.measure,
-            "description": printable(descriptions.get(m.measure, descriptions.get(m.measure.partition("@")[0], ""))),
-            "range": color_range([m]),
-            "rows": axis(m.rows),
-            "columns": axis(m.columns),
-            **{k: rounded(getattr(m, k)) for k in ("values", "low", "high")},
-        }
-
-    drift = in_order(comparison.findings.get("drift", {}), comparison)
-    return {
-        "models": [printable(name) for name in names],
-        "matrices": [matrix(m) for m in comparison.matrices],
-        "drift": {
-            m: [
-                {"models": [place[p["first"]], place[p["second"]]], **_series(drift_series(comparison[m], p))}
-                for p in pairs
-            ]
-            for m, pairs in drift.items()
-        },
-        "localization": localization_payload(comparison),
-    }
+def html(text: object) -> str:
+    """Text as HTML, in an element or in a quoted attribute."""
+    return escape(printable(text))
 
 
-def localization_payload(comparison: Comparison) -> list[dict[str, Any]]:
-    """The curves of localization by name, those of controls dashed."""
-    models = [{"name": printable(name), **_series(s)} for name, s in localization_series(comparison).items()]
-    controls = [
-        {"name": f"{printable(name)}{ALONE}", "dash": "dash", **_series(s)}
-        for name, s in alone_series(comparison).items()
-    ]
-    return [*models, *controls]
+def _main(result: Result, sections: Sections, works: Sequence[Work]) -> Iterator[str]:
+    if result.statements:
+        yield _statements(result.statements, works)
+    if sections.switches:
+        yield f'<div id="switches" class="bar" hidden>{"".join(map(_switch, sections.switches))}</div>'
+    for section in sections.sections:
+        yield _section(section, sections.switches)
+    if sections.warnings:
+        items = "".join(f"<li>{html(w)}</li>" for w in sections.warnings)
+        yield _box("warnings", "Warnings", f"<ul>{items}</ul>")
+    folded = _fold("models", "Models", _model_table(sections.models)) if sections.models else ""
+    folded += "".join(_fold(_id(title), title, _facts(facts)) for title, facts in sections.facts.items())
+    yield _box("background", "Models, data and provenance", folded)
+    yield _box("cite", "What to cite", _citations(works)) if works else ""
 
 
-def _series(s: Series) -> dict[str, Any]:
-    return {"layers": s.layers, **{k: rounded(getattr(s, k)) for k in ("values", "low", "high")}}
+def _box(id: str, title: str, content: str, kind: str = "") -> str:
+    anchor = f'<a class="anchor" href="#section-{id}" aria-label="Link to this section">#</a>'
+    style = f' class="{kind}"' if kind else ""
+    return (
+        f'<section id="section-{id}"{style} aria-labelledby="h-{id}"><h2 id="h-{id}">{html(title)} {anchor}</h2>'
+        f"{content}</section>\n"
+    )
 
 
-def _summary(comparison: Comparison) -> str:
-    data = comparison.data
-    rows = f"{data['rows']:,} rows" if isinstance(data.get("rows"), int) else ""
-    unit = f"unit {data['unit']}" if data.get("unit") else ""
-    measures = f"{len(comparison)} measure{'' if len(comparison) == 1 else 's'}"
-    return " · ".join(part for part in (str(data.get("name") or ""), unit, rows, measures) if part)
+def _links(result: Result, sections: Sections, works: Sequence[Work]) -> str:
+    """The way to every section."""
+    links = {"statements": "Published claims"} if result.statements else {}
+    links |= {s.id: s.title for s in sections.sections}
+    links |= {"warnings": f"Warnings ({len(sections.warnings)})"} if sections.warnings else {}
+    links |= {"background": "Models and data"} | ({"cite": "Cite"} if works else {})
+    return "".join(f'<a href="#section-{id}">{html(title)}</a>' for id, title in links.items())
+
+
+def _cards(cards: Iterable[Card]) -> str:
+    return "".join(
+        f'<li class="card{" caution" if c.caution else ""}"><span class="label">{html(c.label)}</span>'
+        f"<strong{' class=long' if len(c.value) > LONG else ''}>{html(c.value)}</strong>"
+        f'<span class="note">{html(c.note)}</span></li>'
+        for c in cards
+    )
+
+
+def _statements(statements: Sequence[Statement], works: Sequence[Work]) -> str:
+    ids, known = slugs(s.id for s in statements), {w.short: w for w in works}
+    counts = {v: sum(s.verdict == v for s in statements) for v in VERDICTS}
+    buttons = "".join(
+        f'<button type="button" aria-pressed="false" data-verdict="{_id(v)}">{_chip(v)} {n}</button>'
+        for v, n in counts.items()
+        if n
+    )
+    head = "".join(f'<th scope="col">{h}</th>' for h in ("Verdict", "Claim", "About", "D", "Source"))
+    rows = "".join(_statement(s, ids[s.id], known.get(short(s.source))) for s in statements)
+    return _box(
+        "statements",
+        "Do published claims hold here?",
+        f'<div id="filter" class="bar" hidden><span role="group" aria-label="Verdicts">{buttons}</span>'
+        '<label for="find">Find <input id="find" type="search" placeholder="model, measure, paper …"></label>'
+        '<span id="matches" class="note" aria-live="polite"></span></div>'
+        f'<table class="statements"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+        '<p class="note">D is the tested difference; a claim holds where D and its interval lie above the margin, and '
+        "does not hold where they lie below. Intervals: of D itself, over resampled data.</p>",
+    )
+
+
+def _statement(s: Statement, id: str, work: Work | None) -> str:
+    numbers = " · ".join(f"{printable(k)} {number(v)}" for k, v in s.numbers.items())
+    more = f"<p>{html(s.text)}</p>" if s.text else ""
+    more += f'<p class="note">{html(numbers)}</p>' if numbers else ""
+    claim = f"<details><summary>{html(s.claim)}</summary>{more}</details>" if more else html(s.claim)
+    reason = f'<p class="note reason">{html(s.reason)}</p>' if s.reason else ""
+    about = "".join(f'<span class="tag"><i>{html(k)}</i> {html(v)}</span> ' for k, v in s.about.items())
+    tested = f"<b>{number(s.value.value)}</b> <span>{interval(s.value)}</span>" if s.value.known else "–"
+    margin = f'<span class="note">margin {s.margin:g}</span>' if s.value.known else ""
+    source = f'<a href="#work-{work.key}">{html(s.source)}</a>' if work else html(s.source)
+    anchor = f'<a class="anchor" href="#statement-{id}" aria-label="Link to this statement">#</a>'
+    return (
+        f'<tr id="statement-{id}" data-verdict="{_id(s.verdict)}"><td>{_chip(s.verdict)}{anchor}</td>'
+        f"<td>{claim}{reason}</td><td>{about}</td>"
+        f'<td class="tested">{tested} {margin}</td><td>{source}</td></tr>'
+    )
+
+
+def _chip(verdict: str) -> str:
+    mark = dict(zip(VERDICTS, ("✓", "✗", "?"), strict=True))[verdict]
+    return f'<span class="chip {_id(verdict)}"><span aria-hidden="true">{mark}</span> {html(verdict)}</span>'
+
+
+def _tested(s: Statement) -> str:
+    return f"{number(s.value.value)} {interval(s.value)}".strip()
+
+
+def _switch(switch: Switch) -> str:
+    options = "".join(
+        f'<option value="{escape(o)}"{" selected" if o == switch.chosen else ""}>{html(o)}</option>'
+        for o in switch.options
+    )
+    id = f"switch-{switch.name}"
+    select = f'<select id="{id}" data-switch="{switch.name}">{options}</select>'
+    return f'<label for="{id}">{html(switch.label)} {select}</label>'
+
+
+def _section(section: Section, switches: Sequence[Switch]) -> str:
+    chosen = {s.name: s.chosen for s in switches}
+    content = f"<p>{html(section.lead)}</p>" if section.lead else ""
+    content += "".join(_picture(p, chosen) for p in section.pictures) + "".join(
+        _table(t, chosen) for t in section.tables
+    )
+    return _box(section.id, section.title, content, section.width)
+
+
+def _when(picture: Picture, chosen: Mapping[str, str]) -> str:
+    """Attributes that say under which choices a picture is shown."""
+    if not picture.when:
+        return ""
+    hidden = "" if all(chosen.get(k) == v for k, v in picture.when.items()) else " hidden"
+    return f' data-when="{escape(json.dumps(dict(picture.when)))}"{hidden}'
+
+
+def _picture(p: Picture, chosen: Mapping[str, str]) -> str:
+    ask = ASK if isinstance(p, Heatmap | Panels) else ""
+    return (
+        f'<figure data-picture="{p.id}"{_when(p, chosen)}><div class="controls"></div>'
+        f'<div id="picture-{p.id}" class="plot" role="img" aria-label="{html(p.title)}"></div>'
+        f'<p class="readout" aria-live="polite">{ask}</p><figcaption>{html(p.caption)}</figcaption>'
+        '<details class="values"><summary>Values as a table</summary><div class="scroll" tabindex="0"></div></details>'
+        "</figure>"
+    )
+
+
+def _table(t: Table, chosen: Mapping[str, str]) -> str:
+    rows = _rows(t.head, t.texts(), [t.is_number(k) for k in range(len(t.head))])
+    return (
+        f'<figure class="table"{_when(t, chosen)}><h3>{html(t.title)}</h3>{rows}'
+        f"<figcaption>{html(t.caption)}</figcaption></figure>"
+    )
+
+
+def _rows(head: Sequence[str], rows: Iterable[Sequence[object]], numbers: Sequence[bool]) -> str:
+    kind = [' class="number"' if n else "" for n in numbers]
+    top = "".join(f'<th scope="col"{k}>{html(h)}</th>' for h, k in zip(head, kind, strict=True))
+    body = "".join(
+        f'<tr><th scope="row">{html(row[0])}</th>'
+        + "".join(f"<td{k}>{html(cell)}</td>" for cell, k in zip(row[1:], kind[1:], strict=True))
+        + "</tr>"
+        for row in rows
+    )
+    return f'<div class="scroll" tabindex="0"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _fold(id: str, title: str, content: str) -> str:
+    return f'<details id="section-{id}" class="fold"><summary>{html(title)}</summary>{content}</details>'
+
+
+def _model_table(models: Iterable[ModelInfo]) -> str:
+    """What a reader needs to run the models again."""
+    head = ("Model", "Source", "Family", "Role", "Made from", "Fingerprint", "Layers", "Width")
+    rows = [(m.name, m.source, m.family, m.role, m.base or "–", m.fingerprint, m.layers, m.width) for m in models]
+    return _rows(head, rows, [False] * 6 + [True] * 2)
+
+
+def _facts(known: Mapping[str, Any]) -> str:
+    """A definition list of plain data; a mapping inside becomes a list of its own."""
+    present = {k: v for k, v in sorted(known.items()) if v is not None}
+    if not present:
+        return "<p>Nothing recorded.</p>"
+    return f"<dl>{''.join(f'<dt>{html(k)}</dt><dd>{_fact(v)}</dd>' for k, v in present.items())}</dl>"
+
+
+def _fact(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return _facts(value) if value else "none"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_fact, value)) or "none"
+    return html(f"{value:,}" if type(value) is int and abs(value) >= 10_000 else value)
+
+
+def _citations(works: Sequence[Work]) -> str:
+    items = "".join(f'<li id="work-{w.key}">{html(w.text)}</li>' for w in works)
+    entries = "\n\n".join(escape(w.bibtex) for w in works)
+    return f'<ul>{items}</ul><details class="fold bibtex"><summary>BibTeX</summary><pre>{entries}</pre></details>'
+
+
+def _id(text: str) -> str:
+    return printable(text).lower().replace(" ", "-")
+
+
+def _payload(sections: Sections) -> dict[str, Any]:
+    """What the script draws."""
+    pictures = {p.id: {"type": type(p).__name__, **_rounded(to_plain(p))} for p in sections.pictures}
+    return {"palette": PALETTE, "scale": SCALE, "pictures": pictures}
+
+
+def _rounded(plain: Any) -> Any:
+    if isinstance(plain, dict):
+        return {k: _rounded(v) for k, v in plain.items()}
+    if isinstance(plain, list):
+        return [_rounded(v) for v in plain]
+    if isinstance(plain, float) and plain:
+        return round(plain, DIGITS - 1 - math.floor(math.log10(abs(plain))))
+    return plain
+
+
+def _asset(name: str) -> str:
+    return files("stratoscope.report").joinpath("web", name).read_text(encoding="utf-8")
+
+
+def _json(value: Any) -> str:
+    """JSON that is safe inside a script element: nothing in it can close the element or open a comment."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _policy(*scripts: str) -> str:
+    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )

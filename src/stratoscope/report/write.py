@@ -1,88 +1,126 @@
-"""Put a report into a run folder: figures in three formats and the page, each file whole or absent."""
+"""Put a report into a run folder: figures, tables, citations and the page; nothing of the user's is ever replaced."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from matplotlib.figure import Figure
+import pandas as pd
 
-from stratoscope.core.files import atomic, canonical_json, file_sha256, write_text
-from stratoscope.report.curves import drift, localization
-from stratoscope.report.heatmap import heatmap
+from stratoscope.core.errors import StratoscopeError, unknown_name
+from stratoscope.core.files import ANOTHER, atomic, canonical_json, file_sha256, write_text
+from stratoscope.report.cite import works_of
+from stratoscope.report.draw import FORMATS, LOOKS, figure, render
+from stratoscope.report.labels import printable
+from stratoscope.report.outline import Sections, sections_of
 from stratoscope.report.page import page
-from stratoscope.report.render import FORMATS, render
-from stratoscope.results.comparison import Comparison
-from stratoscope.runs.folder import FIGURES
+from stratoscope.report.pictures import Picture
+from stratoscope.results.result import Result
 
 PAGE = "report.html"
+FIGURES, TABLES = "figures", "tables"
+CAPTIONS, CITATIONS = f"{FIGURES}/captions.md", "citations.bib"
 WRITTEN = ".written.json"
-"""In the folder of figures: checksums of those written here, so that only they are ever removed."""
+"""Checksums of what a report wrote, by path in the folder: only that is ever replaced or removed, while unchanged."""
 
 
-def write_report(
-    folder: str | Path, comparison: Comparison, *, descriptions: Mapping[str, str] | None = None
-) -> list[Path]:
-    """Write `figures/*.png|svg|pdf` and `report.html`, and return their paths; the page comes last."""
+def write_report(folder: str | Path, result: Result, *, style: str = "screen") -> list[Path]:
+    """Write figures, their captions, tidy tables and citations, then `report.html`; return the paths, the page last.
+
+    A file of such a name that no report of ours wrote, or that was changed since, is an error before anything is
+    written. Each file appears whole or not at all.
+    """
+    if style not in LOOKS:
+        raise unknown_name("style of figures", style, LOOKS)
     folder = Path(folder)
-    written = write_figures(folder, _figures(comparison))
-    write_text(folder / PAGE, page(comparison, descriptions=descriptions))
-    return [*written, folder / PAGE]
+    files = dict(_files(result, sections_of(result), style))
+    earlier = _written(folder)
+    for name in files:
+        _check(folder, name, earlier)
+    sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    # First what may be there if this is killed, so that the next report knows its own; then what is there.
+    _note(folder, {name: [*earlier.get(name, []), sha256] for name, sha256 in sums.items()} | _others(earlier, sums))
+    for name, content in files.items():
+        with atomic(folder / name) as f:
+            f.write(content)
+    for name in _others(earlier, sums):
+        if _is_ours(folder / name, earlier[name]):
+            (folder / name).unlink()
+    _note(folder, {name: [sha256] for name, sha256 in sums.items()})
+    return [folder / name for name in files]
 
 
-def write_figures(folder: Path, figures: Iterable[tuple[str, Figure]]) -> list[Path]:
-    """Write each figure in every format, whole or not at all; those of a former report go, a user's own stay."""
-    written = []
-    for name, figure in figures:
+def _files(result: Result, sections: Sections, style: str) -> Iterator[tuple[str, bytes]]:
+    """Every file by its path in the folder, the page last."""
+    captions = []
+    for stem, pictures in _by_file(sections.pictures).items():
+        drawn = figure(*pictures, style=style)
         for kind in FORMATS:
-            path = folder / FIGURES / f"{name}.{kind}"
-            with atomic(path) as f:
-                f.write(render(figure, kind))
-            figure.set_layout_engine("none")  # found once, it holds for the other formats
-            written.append(path)
-    _remove_stale(folder / FIGURES, written)
-    return written
+            yield f"{FIGURES}/{stem}.{kind}", render(drawn, kind)
+            drawn.set_layout_engine("none")  # laid out once, it holds for the other formats
+        said = list(dict.fromkeys(p.caption for p in pictures))
+        captions.append(printable(f"**{stem}.** {pictures[0].title}. {' '.join(said)}"))
+        yield f"{TABLES}/{stem}.csv", _csv(pictures)
+    for stem, tables in _by_file(t for s in sections.sections for t in s.tables).items():
+        yield f"{TABLES}/{stem}.csv", _csv(tables)
+    if captions:
+        yield CAPTIONS, ("\n\n".join(captions) + "\n").encode()
+    works = works_of(sections.measures, result.statements, sections.works)
+    if works:
+        yield CITATIONS, ("\n\n".join(w.bibtex for w in works) + "\n").encode()
+    yield PAGE, page(result).encode()
 
 
-def file_names(measures: Iterable[str]) -> dict[str, str]:
-    """A name for each measure that every file system takes, `neuronsim@0.1` as `neuronsim-at-0.1`; all different."""
-    taken = {"localization", "drift"}
-    names = {}
-    for measure in measures:
-        safe = re.sub(r"[^A-Za-z0-9._-]+", "-", measure.replace("@", "-at-")).strip(".-") or "measure"
-        name, again = safe, 2
-        while name.lower() in taken:
-            name, again = f"{safe}-{again}", again + 1
-        taken.add(name.lower())
-        names[measure] = name
-    return names
+def _by_file(pictures: Iterable[Picture]) -> dict[str, list[Picture]]:
+    found: dict[str, list[Picture]] = {}
+    for picture in pictures:
+        found.setdefault(picture.stem, []).append(picture)
+    return found
 
 
-def _figures(comparison: Comparison) -> Iterator[tuple[str, Figure]]:
-    for measure, name in file_names(comparison).items():
-        yield name, heatmap(comparison[measure])
-    if comparison.findings.get("localization"):
-        yield "localization", localization(comparison)
-    if any(comparison.findings.get("drift", {}).values()):
-        yield "drift", drift(comparison)
+def _csv(pictures: list[Picture]) -> bytes:
+    """The data of one figure in long format, with the choices under which each part is shown."""
+    frames = []
+    for p in pictures:
+        frame = p.tidy()
+        for place, (name, value) in enumerate(p.when.items()):
+            frame.insert(place, name, value)
+        frames.append(frame)
+    return pd.concat(frames, ignore_index=True).to_csv(index=False, lineterminator="\n").encode()
 
 
-def _remove_stale(figures: Path, written: list[Path]) -> None:
-    """Remove what an earlier report wrote, unchanged since, and is not written now; then note what is."""
-    now = {path.name: file_sha256(path) for path in written}
-    for name, sha256 in _written(figures).items():
-        path = figures / Path(name).name
-        if name not in now and path.is_file() and file_sha256(path) == sha256:
-            path.unlink()
-    write_text(figures / WRITTEN, canonical_json(now))
+def _check(folder: Path, name: str, earlier: dict[str, list[str]]) -> None:
+    path = folder / name
+    if (path.exists() or path.is_symlink()) and not _is_ours(path, earlier.get(name, [])):
+        how = "was changed since a report wrote it" if name in earlier else "was not written by stratoscope"
+        raise StratoscopeError(f"{path} {how}, so it is not replaced", "move it away", ANOTHER)
 
 
-def _written(figures: Path) -> dict[str, str]:
-    """Names and checksums of an earlier report's figures; none where the note is missing or damaged."""
+def _is_ours(path: Path, sums: list[str]) -> bool:
+    return path.is_file() and not path.is_symlink() and file_sha256(path) in sums
+
+
+def _others(earlier: dict[str, list[str]], now: dict[str, str]) -> dict[str, list[str]]:
+    """What an earlier report wrote and this one does not."""
+    return {name: sums for name, sums in earlier.items() if name not in now}
+
+
+def _note(folder: Path, sums: dict[str, list[str]]) -> None:
+    write_text(folder / WRITTEN, canonical_json(sums))
+
+
+def _written(folder: Path) -> dict[str, list[str]]:
+    """Paths and checksums of an earlier report; none where the note is missing or damaged. Never a path outside."""
     try:
-        plain = json.loads((figures / WRITTEN).read_text(encoding="utf-8"))
-        return {str(name): str(sha256) for name, sha256 in plain.items()}
-    except (OSError, ValueError, AttributeError):
+        plain = json.loads((folder / WRITTEN).read_text(encoding="utf-8"))
+        found = {str(name): [str(s) for s in sums] for name, sums in plain.items()}
+    except (OSError, ValueError, AttributeError, TypeError):
         return {}
+    inside = {PAGE, CITATIONS}
+    return {
+        name: sums
+        for name, sums in found.items()
+        if name in inside or (name.count("/") == 1 and name.split("/")[0] in (FIGURES, TABLES) and ".." not in name)
+    }

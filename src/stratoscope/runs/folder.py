@@ -21,8 +21,14 @@ from stratoscope.runs.kinds import KINDS
 LOCK = ".lock"
 MARK = "stratoscope run folder\n"
 """Content of our lock: a folder whose `.lock` says something else is not ours."""
+SHARED = MARK + "it held other files before\n"
+"""The same for a folder that a run does not have to itself: no checkpoint is written among the user's own files."""
 PARTS = "parts"
-FIGURES = "figures"
+FIGURES, TABLES = "figures", "tables"
+PAGE, PROTOCOL = "report.html", "run.yaml"
+WRITTEN = {name for kind in KINDS for name in (kind.file, record.arrays_name(kind.file))}
+WRITTEN |= {PAGE, PROTOCOL, "citations.bib", ".written.json"}
+"""Files that runs and reports write beside `parts`, `figures` and `tables`."""
 LEFTOVER = re.compile(r"\.(.+)\.\d+(-[0-9a-f]{8})?\.tmp")
 """Names under which a killed run of ours leaves a half-written file: `.name.pid-token.tmp`."""
 
@@ -48,8 +54,9 @@ class RunFolder:
         that is `alone` writes files of many names, as a checkpoint is: its folder must be ours, or empty.
         """
         folder = _checked(path, makes)
-        if alone and folder.is_dir() and any(folder.iterdir()) and not is_ours(folder):
-            raise StratoscopeError(f"{folder} is not empty and no run of stratoscope made it", ANOTHER)
+        known, empty = is_ours(folder), not folder.is_dir() or not _others(folder)
+        if alone and not empty and not (known and _lock_says(folder) == MARK.encode()):
+            raise StratoscopeError(f"{folder} holds files that no run of stratoscope made", ANOTHER)
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
@@ -59,12 +66,18 @@ class RunFolder:
             except BlockingIOError as e:
                 raise StratoscopeError(f"{folder} is in use by another run", "wait for it to end", ANOTHER) from e
             if not os.fstat(lock).st_size:
-                os.write(lock, MARK.encode())
+                os.write(lock, (MARK if empty else SHARED).encode())
             opened = cls(folder)
-            opened._clear_leftovers()
+            if known:
+                opened._clear_leftovers()
             yield opened
         finally:
             os.close(lock)
+
+    def check(self) -> None:
+        """Refuse to go on where the folder was removed: what is written now would be without what came before."""
+        if not (self.path / LOCK).exists():
+            raise StratoscopeError(f"{self.path} was removed during the run; run the same command again")
 
     def part(self, name: str) -> Path:
         """Where a part lives, finished or not."""
@@ -83,8 +96,7 @@ class RunFolder:
         path = self.part(name)
         tmp = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         with disk_errors(self.path):
-            if not (self.path / LOCK).exists():
-                raise StratoscopeError(f"{self.path} was removed during the run; run it again")
+            self.check()
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
                 save_file({k: t.contiguous() for k, t in tensors.items()}, tmp)
@@ -113,12 +125,10 @@ class RunFolder:
     def _clear_leftovers(self) -> None:
         """Delete what a killed run left half-written: files by our own names only, in the places where runs write."""
         parts = self.path / PARTS
-        ours = {kind.file for kind in KINDS} | {record.arrays_name(kind.file) for kind in KINDS}
-        ours |= {"report.html", "run.yaml"}
-        for place in (self.path, self.path / FIGURES, parts, *parts.glob("*/")):
+        for place in (self.path, self.path / FIGURES, self.path / TABLES, parts, *parts.glob("*/")):
             for leftover in place.glob(".*.tmp"):
                 name = LEFTOVER.fullmatch(leftover.name)
-                if name and (place != self.path or name[1] in ours):
+                if name and (place != self.path or name[1] in WRITTEN):
                     leftover.unlink(missing_ok=True)
         for leftover in parts.rglob(".tmp??????"):  # safetensors' own
             leftover.unlink(missing_ok=True)
@@ -130,14 +140,25 @@ class RunFolder:
 
 def is_ours(folder: Path) -> bool:
     """Whether a run of ours made this folder: its lock is a plain file with our mark, or all there is, still empty."""
+    said = _lock_says(folder)
+    return said in (MARK.encode(), SHARED.encode()) or (said == b"" and not _others(folder))
+
+
+def _lock_says(folder: Path) -> bytes | None:
+    """Content of the lock; None where there is none, or one that is no plain file."""
     lock = folder / LOCK
     try:
-        if not stat.S_ISREG(lock.lstat().st_mode):
-            return False
-        content = lock.read_bytes()
-        return content == MARK.encode() or (not content and [p.name for p in folder.iterdir()] == [LOCK])
+        return lock.read_bytes() if stat.S_ISREG(lock.lstat().st_mode) else None
     except OSError:
-        return False
+        return None
+
+
+def _others(folder: Path) -> bool:
+    """Whether a folder holds anything but a lock; one that cannot be read may."""
+    try:
+        return any(p.name != LOCK for p in folder.iterdir())
+    except OSError:
+        return True
 
 
 def _checked(path: str | Path, makes: str | None) -> Path:
@@ -150,11 +171,13 @@ def _checked(path: str | Path, makes: str | None) -> Path:
     if folder.is_symlink() and not folder.exists():
         raise StratoscopeError(f"--out {folder} is a link to nothing", ANOTHER)
     lock = folder / LOCK
-    if (lock.exists() or lock.is_symlink()) and not is_ours(folder):
+    if _exists(lock) and not is_ours(folder):
         raise StratoscopeError(f"{folder} has a file '{LOCK}' that no run of stratoscope made", ANOTHER)
     for kind in KINDS:
-        there = folder / kind.file
-        if not there.exists() and not there.is_symlink():
+        there, arrays = folder / kind.file, record.arrays_name(kind.file)
+        if not _exists(there):
+            if _exists(folder / arrays) and not is_ours(folder):
+                raise StratoscopeError(f"{folder} has '{arrays}', which no run of stratoscope made", ANOTHER)
             continue
         written = record.header(there)
         if written is None and not (is_ours(folder) and makes == kind.file):
@@ -162,10 +185,15 @@ def _checked(path: str | Path, makes: str | None) -> Path:
         if makes not in (None, kind.file):
             raise StratoscopeError(f"{folder} holds {kind.what} ({kind.file})", ANOTHER)
     if not is_ours(folder):
-        for name in (PARTS, FIGURES, "report.html", "run.yaml"):
-            if (folder / name).exists() or (folder / name).is_symlink():
+        for name in (PARTS, FIGURES, PAGE, PROTOCOL):
+            if _exists(folder / name):
                 raise StratoscopeError(f"{folder} has '{name}', which no run of stratoscope made", ANOTHER)
     return folder
+
+
+def _exists(path: Path) -> bool:
+    """Whether there is anything of this name, be it a link to nothing."""
+    return path.exists() or path.is_symlink()
 
 
 def _remove_if_empty(folder: Path) -> None:

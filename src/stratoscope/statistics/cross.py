@@ -23,8 +23,14 @@ class CrossMoments:
     products: dict[Pairing, Tensor] = field(default_factory=dict)
     """Sum over rows of the outer product of the two layers' coordinates, float64."""
 
-    def update(self, rows: Mapping[int, Tensor], bases: Mapping[int, LayerBasis]) -> None:
-        """Add one chunk of each layer's coordinates, `padded` or as they are."""
+    def update(
+        self,
+        rows: Mapping[int, Tensor],
+        bases: Mapping[int, LayerBasis],
+        heads: Mapping[int, Tensor] | None = None,
+    ) -> None:
+        """Add one chunk of each layer's coordinates, `padded` or as they are; their `heads` if these are finer."""
+        places = {k: bases[k].head for k in heads or ()}
         widest = max(w.shape[1] for w in rows.values())
         space = next(iter(rows.values())).new_empty(widest * widest)  # one product's, used again: new pages are slow
         for i, j in self.pairs:
@@ -35,6 +41,9 @@ class CrossMoments:
                 self.products[i, j] += product
             else:
                 self.products[i, j] = product.to(torch.float64, copy=True)
+            if heads:
+                head = places[i][:, None], places[j]
+                self.products[i, j][head] += heads[i].T @ heads[j] - product[head].double()
         self.count += len(next(iter(rows.values())))
 
     def __add__(self, other: CrossMoments) -> CrossMoments:
@@ -47,12 +56,18 @@ class CrossMoments:
         )
 
 
-def cross_moments(coordinates: LayerRows, bases: Mapping[int, LayerBasis], pairs: tuple[Pairing, ...]) -> CrossMoments:
-    """Stream the coordinates of the layers in `pairs` once and add up their products."""
+def cross_moments(
+    coordinates: LayerRows,
+    bases: Mapping[int, LayerBasis],
+    pairs: tuple[Pairing, ...],
+    heads: LayerRows | None = None,
+) -> CrossMoments:
+    """Stream the coordinates of the layers in `pairs` once and add up their products, in float64 those of `heads`."""
     moments = CrossMoments(pairs)
     layers = sorted({k for pair in pairs for k in pair})
     for k in range(len(coordinates.sizes) if pairs else 0):
-        moments.update({layer: coordinates.chunk(layer, k) for layer in layers}, bases)
+        fine = None if heads is None else {layer: heads.chunk(layer, k) for layer in layers}
+        moments.update({layer: coordinates.chunk(layer, k) for layer in layers}, bases, fine)
     return moments
 
 

@@ -25,6 +25,17 @@ EVEN = 10.0
 """Ratio of the neurons' standard deviations up to which the layer's own principal axes resolve every direction."""
 FINE = 1e-6
 """Rounding below which directions of signal stand clear of it in any unit."""
+NOISE_MARGIN = 100.0
+"""Variance, in units of the noisiest neuron's rounding variance, above which a direction is signal beyond doubt.
+
+Not examining such directions moves the line between signal and rounding by at most 1 % of the variance there.
+"""
+HEAD = 16
+"""Number of coordinates, those of the largest variance, whose products are made in float64 as well.
+
+CKA weights each product by both variances: a few of them decide it, and their float32 rounding (1e-6 where one row
+outweighs all others) does not average out.
+"""
 ILL_CONDITIONED = 3e3
 """Ratio of standard deviations above which one float64 eigendecomposition does not whiten to 1e-8."""
 
@@ -86,6 +97,18 @@ class LayerMoments:
 
 
 @dataclass(frozen=True)
+class Coordinates:
+    """Rows of a layer in its basis."""
+
+    rows: Tensor
+    """One column for each coordinate."""
+    norms: Tensor
+    """‖x - mean‖² of each row, float64: debiased CKA takes large ones from each other."""
+    head: Tensor | None
+    """The columns of `LayerBasis.head` in float64; None where all columns are."""
+
+
+@dataclass(frozen=True)
 class LayerBasis:
     """The coordinates a layer's rows are compared in; each has variance 1.
 
@@ -143,6 +166,11 @@ class LayerBasis:
         """Total variance, tr Σ."""
         return float(self.sd.square().sum())
 
+    @property
+    def dropped_share(self) -> float:
+        """Share of the total variance along the directions left out."""
+        return max(0.0, 1 - float(self.variance.sum()) / self.scale) if self.rank else 0.0
+
     def kept(self, share: float = 0.99) -> int:
         """The fewest principal components that reach a share of the variance; the crossing one is kept."""
         cumulative = torch.cumsum(self.variance, 0)
@@ -162,20 +190,31 @@ class LayerBasis:
         n, spread, condition = t["scalars"].tolist()
         return cls(int(n), t["mean"], t["sd"], spread, t["variance"], condition, t.get("to"), t.get("unit"))
 
-    def transform(self, chunk: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-        """Rows in this basis, in the rows' own precision unless told; the mean is taken off in float64."""
+    @property
+    def head(self) -> Tensor:
+        """Which coordinates have the largest variance, `HEAD` of them at most."""
+        return self.variance.topk(min(HEAD, self.rank)).indices
+
+    def coordinates(self, chunk: Tensor, dtype: torch.dtype | None = None) -> Coordinates:
+        """Rows in this basis, and what of them is needed in float64 whatever the precision of the coordinates."""
         dtype = dtype or chunk.dtype
         u = standardise(chunk, self.mean, self.sd)
+        head = None
+        if dtype != torch.float64:
+            head = u[:, self.head] if self.to is None else u @ self.to[:, self.head]
+        return Coordinates(self._mapped(u, dtype), torch.mv(u.square(), self.sd.square()), head)
+
+    def transform(self, chunk: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        """Rows in this basis, in the rows' own precision unless told; the mean is taken off in float64."""
+        return self._mapped(standardise(chunk, self.mean, self.sd), dtype or chunk.dtype)
+
+    def _mapped(self, u: Tensor, dtype: torch.dtype) -> Tensor:
         if self.to is None:
             return u.to(dtype)
         # A float32 product adds noise of condition·eps to coordinates of size 1, and its square to their products.
         gentle = self.condition < GENTLE
         w = u.to(dtype) @ padded(self.to.to(dtype), 1) if gentle else (u @ padded(self.to, 1)).to(dtype)
         return w[:, : self.rank]
-
-    def squared_norms(self, w: Tensor) -> Tensor:
-        """‖x - mean‖² of rows given in this basis, in float64: debiased CKA takes large ones from each other."""
-        return torch.mv(w.double().square(), self.variance)
 
 
 def layer_moments(rows: LayerRows, layer: int, *, full: bool = True) -> LayerMoments:
@@ -198,8 +237,12 @@ def deviations(moments: LayerMoments, eps: float) -> tuple[Tensor, Tensor]:
     return torch.where(sd > rounding, sd, 0.0), rounding
 
 
-def fit_basis(rows: LayerRows, layer: int, *, whiten: bool, dtype: torch.dtype | None = None) -> LayerBasis:
+def fit_basis(
+    rows: LayerRows, layer: int, *, whiten: bool, inverts: bool = True, dtype: torch.dtype | None = None
+) -> LayerBasis:
     """Fit the basis one layer's rows are compared in; `dtype` is that of the coordinates, the rows' own by default.
+
+    Whitened coordinates leave out directions of rounding, unless no measure `inverts` the variance along them.
 
     More rows than neurons: eigenvectors of the covariance, streamed. Otherwise the n×n dual of the same rows, which fit
     in memory because they are fewer than the neurons. Neurons of very different size are standardised first, so that
@@ -224,14 +267,16 @@ def fit_basis(rows: LayerRows, layer: int, *, whiten: bool, dtype: torch.dtype |
     u = standardise(gather(rows, layer), mean, size) if dual else None
     own = moments.covariance * torch.outer(per, per) if u is None else gram(u) / len(u)
     values, axes = _principal(own, u)
-    signal = values > (rounding * per).square() @ axes.square()
-    values, axes = values[signal], axes[:, signal]
-    root = values.sqrt()
-    condition = float(root[0] / root[-1]) if len(root) else 1.0
-    variance, to, unit = values, (sd * per)[:, None] * (axes / root), (axes * root).T * (size * inverse)
-    if not even:  # the layer's own principal axes, among those of its standardised neurons
-        variance, turn = _eigh(gram(unit * sd))
-        variance, to, unit = variance.clamp_min(0), to @ turn, turn.T @ unit
+    to, unit, clear = _signal(values, axes, rounding * per if inverts else torch.zeros_like(per))
+    condition = float(values[0].sqrt() * to.square().sum(0).max().sqrt()) if to.shape[1] else 1.0
+    to, unit = (sd * per)[:, None] * to, unit * (size * inverse)
+    first_turned = clear if even else 0  # those before it are the layer's own principal axes already
+    variance = values[:first_turned]
+    if first_turned < len(unit):
+        others, turn = _eigh(gram(unit[first_turned:] * sd))
+        variance = torch.cat([variance, others.clamp_min(0)])
+        to = torch.cat([to[:, :first_turned], to[:, first_turned:] @ turn], 1)
+        unit = torch.cat([unit[:first_turned], turn.T @ unit[first_turned:]])
     spread = float(variance.square().sum().sqrt())
     basis = LayerBasis(moments.count, mean, sd, spread, variance, condition, to, unit)
     if condition > ILL_CONDITIONED:
@@ -252,6 +297,29 @@ def _principal(own: Tensor, u: Tensor | None) -> tuple[Tensor, Tensor]:
     resolved = variance > max(len(own), 8) * EPS * variance[0]
     variance, vectors = variance[resolved], vectors[:, resolved]
     return variance, vectors if u is None else (u.T @ vectors) / (variance * len(u)).sqrt()
+
+
+def _signal(values: Tensor, axes: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, int]:
+    """Maps to and from the whitened coordinates that are more than rounding; how many of the first are `axes`.
+
+    Rounding of deviation `noise` in each neuron leaves whitened coordinates, fitted by least squares with weights
+    1/noise², uncertain by a covariance M. They are turned until M is diagonal and dropped where it is 1 or more: all
+    that varies there may be rounding. A neuron more never adds to M, so a noisy one costs its own direction at most;
+    axes judged one by one would each be charged for it.
+    """
+    root = values.sqrt()
+    to, unit = axes / root, (axes * root).T
+    clear = int((values > NOISE_MARGIN * noise.max().square()).sum())
+    if clear == len(values):
+        return to, unit, clear
+    weighted = axes * torch.where(noise > 0, 1 / noise, 0.0)[:, None]
+    corner = torch.linalg.qr(weighted, mode="r").R[clear:, clear:] * root[clear:]  # M⁻¹ is cornerᵀ corner
+    ratio, turn = _eigh(gram(corner.T))
+    turn = turn[:, ratio > 1]
+    if turn.shape[1] == len(ratio):
+        return to, unit, len(values)
+    to, unit = torch.cat([to[:, :clear], to[:, clear:] @ turn], 1), torch.cat([unit[:clear], turn.T @ unit[clear:]])
+    return to, unit, clear
 
 
 def _sharpen(basis: LayerBasis, rows: LayerRows, layer: int) -> LayerBasis:

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from stratoscope.core.options import changed
+from stratoscope.core.options import changed, described
 from stratoscope.data.corpus import Corpus
 from stratoscope.data.tasks.data import TaskData
 from stratoscope.models.open.loading import ModelSpec
 
-OWN = ("source", "name", "random_init", "seed")
-"""Fields of a model that are its own; the others are flags for all models of a command."""
+OWN = ("source", "name", "random_init", "seed", "dtype")
+"""Fields of a model that are its own, or a flag of `compare` alone; the others are flags of every command."""
 
 
 def models_asked(specs: Sequence[ModelSpec]) -> dict[str, Any]:
@@ -34,4 +34,9 @@ def task_asked(task: TaskData) -> dict[str, Any]:
 def protocol(command: str, *parts: Mapping[str, Any], options: Any) -> dict[str, Any]:
     """What `run.yaml` says."""
     asked = {k: v for part in parts for k, v in part.items()}
-    return {"command": command, **asked, **{k: v for k, v in changed(options).items() if k != "overwrite"}}
+    known = described(type(options))
+    return {
+        "command": command,
+        **asked,
+        **{k: v for k, v in changed(options).items() if k in known and k != "overwrite"},
+    }

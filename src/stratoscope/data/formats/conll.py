@@ -92,7 +92,7 @@ def _conllu_sentence(path: Path, block: list[tuple[int, str]]) -> Sentence | Non
 def _malformed(path: Path, number: int, problem: str) -> StratoscopeError:
     return StratoscopeError(
         f"{path}: line {number}: malformed CoNLL-U: expected {problem}",
-        "mend the line",
+        "fix the line",
         "if the file has other columns, name it .conll and give --columns",
     )
 
@@ -106,7 +106,7 @@ def _column_sentence(path: Path, block: list[tuple[int, str]], names: tuple[str,
         if len(fields) != len(names):
             raise StratoscopeError(
                 f"{path}: line {number}: expected {len(names)} columns ({' '.join(names)}), got {len(fields)}; "
-                f"mend the line, or name every column in --columns, with {IGNORED} for those to ignore"
+                f"fix the line, or name every column in --columns, with {IGNORED} for those to ignore"
             )
         for name, value in zip(names, fields, strict=True):
             if name != IGNORED:

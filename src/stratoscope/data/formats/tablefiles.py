@@ -53,7 +53,7 @@ def _json_rows(path: Path) -> Iterator[dict[str, object]]:
             row = json.loads(line, parse_int=Literal, parse_float=Literal, parse_constant=Literal)
         except (json.JSONDecodeError, RecursionError) as e:
             raise StratoscopeError(
-                f"{path}: line {number}: expected one JSON object, got bad JSON ({e}); mend or remove the line"
+                f"{path}: line {number}: expected one JSON object, got bad JSON ({e}); fix or remove the line"
             ) from e
         if not isinstance(row, dict):
             raise StratoscopeError(
@@ -89,7 +89,7 @@ def _csv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
             except csv.Error as e:
                 raise StratoscopeError(
                     f"{path}: line {reader.line_num}: expected comma-separated values, got a broken record ({e}); "
-                    "mend the line"
+                    "fix the line"
                 ) from e
             finally:
                 csv.field_size_limit(limit)
@@ -146,7 +146,7 @@ def _delimited(path: Path, read: Callable[[], Iterator[tuple[int, list[str]]]], 
             if len(record) != len(names):
                 raise StratoscopeError(
                     f"{path}: line {number}: expected {len(names)} columns ({', '.join(names)}), got {len(record)}",
-                    "mend the line",
+                    "fix the line",
                     "name the columns of a file without a header with --columns",
                 )
             yield dict(zip(names, record, strict=True))

@@ -49,8 +49,8 @@ class TaskData:
     """Name of a row of `metrics.METRICS`."""
     note: str = ""
     """What a reader of the numbers should know of these rows, such as a split made by us."""
-    source: Mapping[str, Any] = field(default_factory=dict)
-    """How it was read, by the names of the flags; no part of the identity."""
+    source: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """How the rows were asked for, by the names of `TaskSource`, for `run.yaml`; no part of what they are."""
 
     def __post_init__(self) -> None:
         for split in SPLITS:
@@ -89,9 +89,11 @@ class TaskData:
                     f"sample of {self.name}: expected at least 2 {split} examples, got {limit}; "
                     "leave the limit out to use all"
                 )
+        again = {"train_rows": train, "validation_rows": validation} if seed == 0 else None
         # One generator a split, so that the validation rows do not depend on how many train.
         return replace(
             self,
+            source={} if again is None else {**self.source, **again},
             train=_draw(self.train, train, f"{seed}/train"),
             validation=_draw(self.validation, validation, f"{seed}/validation"),
         )

@@ -97,7 +97,7 @@ def choice_lines(path: Path) -> Table:
     if not lines or len(lines) % size:
         raise StratoscopeError(
             f"{path}: expected {size} lines an item (context, index of the right ending, {CHOICES_IN_TEXT} endings), "
-            f"got {len(lines)} lines; mend the file"
+            f"got {len(lines)} lines; fix the file"
         )
     items = [lines[k : k + size] for k in range(0, len(lines), size)]
     rows = [{"ctx": item[0], "label": item[1].strip(), "endings": item[2:]} for item in items]
@@ -126,7 +126,7 @@ def corpus_rows(source: str, corpora: list[Corpus]) -> TaskRows:
     common = sorted(set(found[0]).intersection(*found[1:]))
     if not common:
         raise StratoscopeError(
-            f"{source}: expected rows with a text in every choice, got a blank one in each row; mend them"
+            f"{source}: expected rows with a text in every choice, got a blank one in each row; fix them"
         )
     return TaskRows(
         source,

@@ -67,7 +67,7 @@ def _class(rows: TaskRows, k: int, written: str, labels: Sequence[str], codes: S
     raise StratoscopeError(
         f"{rows.source}: row {rows.positions[k] + 1}: expected one of the labels {_some(labels)}{also}, "
         f"got '{written}'",
-        "mend the row",
+        "fix the row",
         "name the column with --label",
     )
 
@@ -78,7 +78,7 @@ def _target(rows: TaskRows, k: int, written: str) -> float:
         raise StratoscopeError(
             f"{rows.source}: row {rows.positions[k] + 1}: expected a number as the target of a regression, "
             f"got '{written}'",
-            "mend the row",
+            "fix the row",
             "name the column with --label",
         )
     return number

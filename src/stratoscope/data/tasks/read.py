@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
@@ -201,6 +202,7 @@ def read_task(
     `columns` all those of a CSV or TSV without a header.
     """
     where, naming = f"task {name}", {"text": text, "pair": pair, "label": label, "columns": columns}
+    source = {"task": name, "task_folder": folder, "data": data, "validation": validation, **naming}
     if data is None:
         _refuse(where, "your own data", {"validation": validation, **naming})
         task = task_named(name)
@@ -208,7 +210,7 @@ def read_task(
             _refuse(where, "the hub, not to a folder", {"revision": revision})
         with _columns_fixed():
             given = _from_hub(task, revision) if folder is None else _from_folder(task, Path(folder).expanduser())
-            return build(name, task, given, seed=seed, note=task.note)
+            return replace(build(name, task, given, seed=seed, note=task.note), source=source)
     _refuse(where, "the published task, not to your own data", {"folder": folder, "revision": revision})
     known = next((t for t in TASKS if t.name == name), None)
     files = [data] if validation is None else [data, validation]
@@ -216,7 +218,7 @@ def read_task(
     notes = dict.fromkeys(_columns_read(r) for r in rows if r.columns)
     if validation is not None and Path(validation).expanduser().samefile(Path(data).expanduser()):
         notes["judged on its own training rows: the scores say nothing of other text"] = None
-    return build(name, known, rows, seed=seed, note="; ".join(notes))
+    return replace(build(name, known, rows, seed=seed, note="; ".join(notes)), source=source)
 
 
 @contextmanager

@@ -14,7 +14,10 @@ def _ckasim(pair: Pair, top: float) -> Scores:
 
 
 def _debiased(pair: Pair, top: float) -> Scores:
-    """CKA from the unbiased HSIC of Song et al. 2012 (eq. 5), streamed; may be below 0, is about 0 for noise."""
+    """CKA from the unbiased HSIC of Song et al. 2012 (eq. 5), streamed; may be below 0, is about 0 for noise.
+
+    Only of independent rows: unrelated layers that both see the words of a sentence score 0.1 (`permuted`).
+    """
     (xx, xy), (_, yy) = pair.norms.tolist()
     own = _unbiased_self(pair.x, xx) * _unbiased_self(pair.y, yy)
     hsic = unbiased_hsic(pair.overlap, xy, pair.x.scale, pair.y.scale, pair.x.n)
@@ -54,7 +57,7 @@ CKASIM = Measure(
 
 CKASIM_DEBIASED = Measure(
     name="ckasim-debiased",
-    summary="linear CKA without the bias of few rows: about 0 for unrelated layers",
+    summary="linear CKA without the bias of few rows: about 0 for unrelated layers of independent rows",
     reference="Song et al. 2012; Kornblith et al. 2019",
     symmetric=True,
     bounds=(-1, 1),

@@ -168,7 +168,7 @@ class TaskHead(Head):
         if self.seed is None or self.stored is None:
             return ""
         if self.keep:
-            return f"'{label}' already has a head for {self.task.name}; training goes on from it"
+            return f"'{label}' already has a head for {self.task.name}; training continues from it"
         if not self.stored.endswith(HEADS[1]) and self.task.format != CHOICE:
             return (
                 f"the head of '{label}' has {_counted(self.labels)}, {self.task.name} needs"

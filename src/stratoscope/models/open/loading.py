@@ -131,8 +131,6 @@ class OpenedModel:
 
 def survey(spec: ModelSpec, *, progress: Progress | None = None) -> Survey:
     """Look at a model without loading its weights; an architecture outside the table is reported to `progress`."""
-    if spec.dtype not in DTYPES:
-        raise unknown_name("dtype", spec.dtype, DTYPES)
     device = choose_device(spec.device)
     checkpoint = resolve(spec)
     config = load_config(spec, checkpoint)
@@ -140,7 +138,7 @@ def survey(spec: ModelSpec, *, progress: Progress | None = None) -> Survey:
     if family.detected:
         (progress or Silent()).note(
             f"'{spec.label}' is a {config.model_type}, which is not in the table of families: its blocks were taken"
-            f" to be '{family.blocks}', its final norm {family.final_norm or 'absent'}"
+            f" to be '{family.blocks}', its final norm {family.final_norm or 'missing'}"
         )
     encoder = encoder_of(spec.label, config, load_tokenizer(spec), family)
     stored = getattr(config, "dtype", None) or torch.float32
@@ -276,6 +274,8 @@ def choose_device(name: str) -> torch.device:
 
 def resolve(spec: ModelSpec) -> Checkpoint:
     """Where a model comes from, refused unless it can be loaded safely."""
+    if spec.dtype not in DTYPES:
+        raise unknown_name("dtype", spec.dtype, DTYPES)
     checkpoint = checkpoints.locate(spec.source)
     checkpoints.check_folder(checkpoint, weights=not spec.random_init, allow_pickle=spec.allow_pickle)
     if checkpoint.gguf_file:
@@ -284,7 +284,7 @@ def resolve(spec: ModelSpec) -> Checkpoint:
 
 
 def load_options(spec: ModelSpec, checkpoint: Checkpoint) -> dict[str, Any]:
-    """What every `from_pretrained` is told besides the source."""
+    """What every `from_pretrained` is given besides the source."""
     options: dict[str, Any] = {"trust_remote_code": spec.trust_remote_code}
     if not checkpoint.local:
         options["revision"] = _commit(checkpoint.source, spec.revision)

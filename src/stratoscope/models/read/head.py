@@ -89,7 +89,7 @@ def check_head(model: OpenedModel, last: Tensor, scores: Tensor, *, choices: int
 
     A head that reads anything but this vector is an error, never a wrong curve.
     """
-    apart = float(np.abs(scores.numpy() - head_scores(model, last, choices=choices)).max())
+    apart = float(np.abs(scores.numpy() - head_scores(model.module, last, choices=choices)).max())
     if apart > TOLERANCE * max(1.0, float(scores.abs().max())):
         raise StratoscopeError(
             f"the head of '{model.name}' does not read the vector that stands for a text in its family (scores are"
@@ -97,10 +97,10 @@ def check_head(model: OpenedModel, last: Tensor, scores: Tensor, *, choices: int
         )
 
 
-def head_scores(model: OpenedModel, vectors: Tensor, *, choices: int = 1) -> Floats:
+def head_scores(module: Any, vectors: Tensor, *, choices: int = 1) -> Floats:
     """Scores (examples, k) of the model's own head for the vectors (texts, width) of one layer."""
-    parameter = next(model.module.parameters())
-    with evaluating(model.module), torch.inference_mode(), reading(model.module) as head:
+    parameter = next(module.parameters())
+    with evaluating(module), torch.inference_mode(), reading(module) as head:
         found: Floats = head(vectors.to(parameter.device, parameter.dtype)).double().cpu().numpy()
     return found.reshape(-1, choices) if choices > 1 else found
 

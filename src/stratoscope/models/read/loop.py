@@ -158,8 +158,10 @@ def _fits(
 def _checked(model: OpenedModel, needs: frozenset[str], found: Any, ids: Tensor) -> Output:
     """What was asked for, in the shapes that the inputs have."""
     texts, tokens = ids.shape
-    hidden = tuple(found.hidden_states or ()) if HIDDEN in needs else ()
     blocks = depth(base(model.module).config)
+    hidden = tuple(found.hidden_states or ()) if HIDDEN in needs else ()
+    if HIDDEN in needs and not blocks:  # what records the states sits in the blocks
+        hidden = (found.last_hidden_state,)
     if HIDDEN in needs and len(hidden) != blocks + 1:
         raise StratoscopeError(
             f"'{model.name}' returned {len(hidden)} layers, expected {blocks + 1} from its configuration;"

@@ -137,7 +137,7 @@ def check_causal(model: OpenedModel, encoded: Encoded, text: int) -> None:
         logits = _logits(model.module, inputs)
     if logits is not None:
         one, other = logits[:, :-1].float()
-        # The rows are computed side by side, so they differ by rounding at most; NaN is told later, with its text.
+        # The rows are computed side by side, so they differ by rounding at most; NaN is reported later, with its text.
         if not (one - other).abs().max() > torch.finfo(logits.dtype).eps ** 0.5 * one.abs().max():
             return
     reason = "it has no language-model head" if logits is None else "its predictions depend on later tokens"

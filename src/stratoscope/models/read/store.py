@@ -26,9 +26,9 @@ from stratoscope.models.text.examples import Floats
 from stratoscope.models.text.rows import Rows, encode_for
 from stratoscope.statistics.rows import CHUNK, StoredRows
 
-SHARD_BYTES = 5e8
-"""Memory that what is read for one shard may take: what a killed run loses at most, and enough text to sort by
-length."""
+SHARD_BYTES, SHARD_PIECES = 2.5e8, 16
+"""Memory that the rows of one shard may take, and the most pieces of text (of `CHUNK` rows) in it: what a killed run
+loses at most, and enough text to sort by length."""
 PART = "layers"
 """What the parts of a run are called."""
 
@@ -85,12 +85,16 @@ class Reading:
         kinds = [rows.sentence for rows in self.rows.values()] + ([texts] if self.head or not self.rows else [])
         return cut_texts(kinds, len(texts), self.choices)
 
+    def dtype(self, model: Survey) -> str:
+        """What the rows are computed in: a model with a task's head is opened in float32."""
+        return "float32" if self.head is not None and self.head.scored else model.dtype
+
     def key(self, model: Survey, first: int, last: int) -> list[object]:
         """All that the shard of texts `first` to `last` depends on, as plain data."""
         layers = list(chosen_layers(model, self.layers))
         rows = {name: [r.fingerprint, r.unit] for name, r in sorted(self.rows.items())}
         head = None if self.head is None else [self.head.mean, self.head.scored, self.choices]
-        made_by = [model.fingerprint, model.dtype, model.device]
+        made_by = [model.fingerprint, self.dtype(model), model.device]
         return [*made_by, self.corpus.fingerprint, self.truncate, rows, self.subword, layers, head, first, last]
 
 
@@ -154,7 +158,7 @@ def store_layers(open: Callable[[], OpenedModel], model: Survey, reading: Readin
 
             paths.append(str(run.file(PART, reading.key(model, shard[0], shard[-1]), make).resolve()))
             advance(left)
-    eps = torch.finfo(getattr(torch, model.dtype)).eps
+    eps = torch.finfo(getattr(torch, reading.dtype(model))).eps
     rows = {name: _stored_rows(name, r, bounds, shards, paths, layers, eps) for name, r in reading.rows.items()}
     return Stored(rows, tuple(paths))
 
@@ -229,7 +233,7 @@ def chosen_layers(model: Survey, layers: tuple[int, ...] | None) -> tuple[int, .
 def _shards(bounds: list[int], reading: Reading, model: Survey, layers: int) -> list[list[int]]:
     """Bounds of the pieces of each shard: as many as its memory holds, and at least one."""
     kinds = len(reading.rows) * layers + (model.layers if reading.head is not None else 0)
-    size = max(1, int(SHARD_BYTES / (kinds * model.width * 4 * CHUNK)))
+    size = min(SHARD_PIECES, max(1, int(SHARD_BYTES / (kinds * model.width * 4 * CHUNK))))
     return [bounds[k : k + size + 1] for k in range(0, len(bounds) - 1, size)]
 
 

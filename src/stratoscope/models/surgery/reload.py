@@ -32,11 +32,12 @@ def reload(folder: Path, task: TaskData, *, trust_remote_code: bool = False) -> 
             folder, output_loading_info=True, trust_remote_code=trust_remote_code, dtype=torch.float32
         )
         tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
-    if astray := sorted(
+    if strange := sorted(
         str(key) for kind in ("missing_keys", "unexpected_keys", "mismatched_keys") for key in info[kind]
     ):
         raise StratoscopeError(
-            f"the written checkpoint does not reload as it was: {len(astray)} weights are astray (first: {astray[0]})"
+            f"the saved checkpoint does not match the model in memory: {len(strange)} parameters are missing or"
+            f" unexpected (first: {strange[0]})"
         )
     return model.eval(), tokenizer
 
@@ -66,8 +67,8 @@ def check_reload(
             largest = max(largest, float(before.abs().max()))
     if not worst <= TOLERANCE * largest:
         raise StratoscopeError(
-            f"the written checkpoint does not reload as it was: logits are {worst:.3g} apart on {len(examples)} rows,"
-            f" expected at most {TOLERANCE * largest:.3g}"
+            f"the saved checkpoint does not match the model in memory: logits are {worst:.3g} apart on"
+            f" {len(examples)} rows, expected at most {TOLERANCE * largest:.3g}"
         )
     return worst
 
@@ -77,7 +78,7 @@ def _check_weights(module: Any, model: Any) -> None:
     apart = [k for k in want if k not in got or not torch.equal(want[k], got[k])] + [k for k in got if k not in want]
     if apart:
         raise StratoscopeError(
-            f"the written checkpoint does not reload as it was: {len(apart)} weights differ (first: {apart[0]})"
+            f"the saved checkpoint does not match the model in memory: {len(apart)} weights differ (first: {apart[0]})"
         )
 
 

@@ -179,34 +179,30 @@ def _words_given(encoding: Any) -> list[int]:
 
 
 def _words_found(sentence: Sentence, encoding: Any) -> IntArray:
-    """The word of each token of a raw text: the one in which its last character lies."""
-    starts, ends = _word_spans(sentence)
-    offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
-    first = np.array([q == 0 for q in encoding.sequence_ids], dtype=np.bool_)
-    last = np.where(offsets[:, 1] > offsets[:, 0], offsets[:, 1] - 1, offsets[:, 1])
-    word = np.searchsorted(starts, last, side="right") - 1
-    inside = first & (word >= 0)
-    inside[inside] = last[inside] < ends[word[inside]]
+    """The word of each token of a raw text: the one in which it ends; a blank belongs to the word after it."""
+    word_ends = _word_ends(sentence)
+    ends = np.array([b for _, b in encoding.offsets], dtype=np.int64)
+    word = np.searchsorted(word_ends, ends)
+    inside = np.array([q == 0 for q in encoding.sequence_ids], dtype=np.bool_) & (word < len(word_ends))
     word[~inside] = -1
     if encoding.overflowing and inside.any():
-        cut = word.max()
-        if offsets[word == cut, 1].max() < ends[cut]:
-            word[word == cut] = -1
+        last = word.max()
+        if ends[word == last].max() < word_ends[last]:
+            word[word == last] = -1
     return word
 
 
-def _word_spans(sentence: Sentence) -> tuple[IntArray, IntArray]:
-    """Where each word begins and ends in the text; a word that is not found in it takes no room."""
+def _word_ends(sentence: Sentence) -> IntArray:
+    """Where each word ends in the text; one that is not found in it takes no room."""
     if sentence.words is None:
-        spans = [m.span() for m in _WORD.finditer(sentence.text)]
+        ends = [m.end() for m in _WORD.finditer(sentence.text)]
     else:
-        spans, place = [], 0
+        ends, place = [], 0
         for word in sentence.words:
             start = sentence.text.find(word, place)
-            spans.append((place, place) if start < 0 else (start, start + len(word)))
-            place = spans[-1][1]
-    found = np.array(spans, dtype=np.int64).reshape(-1, 2)
-    return found[:, 0], found[:, 1]
+            place = place if start < 0 else start + len(word)
+            ends.append(place)
+    return np.array(ends, dtype=np.int64)
 
 
 def window_of(config: Any, tokenizer: Any, family: Family) -> int | None:

@@ -237,7 +237,8 @@ def _check_same_tokens(models: Sequence[Encoded], sentences: IntArray, start: in
                 e.ids[e.starts[s] : e.starts[s + 1]][e.real[e.starts[s] : e.starts[s + 1]]]
                 for e in (reference, encoded)
             )
-            if not np.array_equal(a, b):
+            common = min(len(a), len(b)) if reference.truncated[s] or encoded.truncated[s] else max(len(a), len(b))
+            if not np.array_equal(a[:common], b[:common]):
                 raise StratoscopeError(
                     f"unit 'token' needs models that share a tokenizer, but '{reference.encoder.name}' and"
                     f" '{encoded.encoder.name}' split sentence {start + s} differently; use unit 'word'"

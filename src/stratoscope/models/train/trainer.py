@@ -1,4 +1,4 @@
-"""Train a model with transformers' Trainer so that a killed run goes on as if nothing had happened."""
+"""Train a model with transformers' Trainer so that a killed run resumes as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class _Keeper(TrainerCallback):
         self.resumed = state.global_step
         self.advance(state.global_step)
         if self.resumed:
-            self.setup.progress.note(f"{self.setup.label}: going on from step {self.resumed} of {state.max_steps}")
+            self.setup.progress.note(f"{self.setup.label}: resuming from step {self.resumed} of {state.max_steps}")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         step, every = state.global_step, self.setup.checkpoint_steps

@@ -16,8 +16,10 @@ from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.corpus import Corpus
 from stratoscope.engine.local import local_engine
 from stratoscope.measures.bootstrap import bootstrap, check_memory
+from stratoscope.measures.permuted import permuted_chance
 from stratoscope.measures.score import Scoring, score_layers
 from stratoscope.measures.structure import findings
+from stratoscope.measures.table import WORTH_SAYING
 from stratoscope.models.open.loading import ModelSpec, open_model
 from stratoscope.models.read.store import PART, Reading, store_layers, together
 from stratoscope.results.comparison import Comparison
@@ -43,6 +45,7 @@ def compare(
     given = [spec for spec in plan.specs if not spec.random_init]
     names = {"name": [spec.name for spec in given]} if any(isinstance(m, ModelSpec) and m.name for m in models) else {}
     asked = {"models": [spec.source for spec in given], **names, **data_asked(data), **models_asked(given)}
+    asked |= {} if given[0].dtype == "float32" else {"dtype": given[0].dtype}
     return run(
         plan.request,
         out,
@@ -124,8 +127,35 @@ def score_plan(plan: Plan, stored: StoredRows, running: Run) -> Comparison:
         provenance=plan.provenance,
         arrays={k: v.numpy() for s in scoring.scored.values() for k, v in s.arrays.items()},
     )
-    comparison = replace(comparison, findings=findings(comparison, standardise=options.standardise))
+    found = findings(comparison, standardise=options.standardise)
+    if levels := _permuted_chance(plan, stored, running):
+        found["chance"] = levels
+        comparison = replace(comparison, warnings=(*comparison.warnings, *_chance_notes(levels)))
+    comparison = replace(comparison, findings=found)
     return replace(comparison, statements=judge_comparison(comparison))
+
+
+def _permuted_chance(plan: Plan, stored: StoredRows, running: Run) -> dict[str, float]:
+    """What layers score once whole sentences are permuted, where sentences hold several rows (not independent ones).
+
+    Measures of covariances only: those of kernels would cost as much again as their scores.
+    """
+    sentence, wanted = torch.from_numpy(plan.rows.sentence), [r for r in plan.wanted if r.measure.compare]
+    sentences = len(torch.unique_consecutive(sentence))
+    if not wanted or not 2 <= sentences < len(sentence):
+        return {}
+    levels = permuted_chance(stored, sentence, wanted, run=running, key=plan.key, seed=plan.options.seed)
+    return {name: level for name, level in levels.items() if not math.isnan(level)}
+
+
+def _chance_notes(levels: dict[str, float]) -> list[str]:
+    high = [f"{level:.2f} ({name})" for name, level in levels.items() if level > WORTH_SAYING]
+    if not high:
+        return []
+    return [
+        "Rows of one sentence are not independent: with whole sentences permuted, layers still score up to"
+        f" {', '.join(high)}; only higher scores are meaningful."
+    ]
 
 
 def _constant_notes(plan: Plan, scoring: Scoring) -> list[str]:

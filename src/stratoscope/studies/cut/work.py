@@ -130,7 +130,7 @@ def _depths(work: Work) -> Judged:
     for depth in depths:
         kept = tuple(range(1, depth + 1))
         with wearing(work.model.module, heads[kept].parameters if kept in heads else {}):
-            scores[kept] = head_scores(work.model, vectors.head_input(depth), choices=inputs.choices)
+            scores[kept] = head_scores(work.model.module, vectors.head_input(depth), choices=inputs.choices)
     candidates = tuple(Candidate(kept, work.score(s[work.choose], work.choose)) for kept, s in scores.items())
     return Judged(candidates, vectors.scores, lambda c: scores[c.kept][work.sure], heads)
 

@@ -119,7 +119,7 @@ def judge(work: Work, tuned: Mapping[str, Stored], base: Mapping[str, Stored] | 
     floor = {"majority": majority(task), "bag_of_words": bag_of_words(task)}
     layers = range(side.seen.layers)
     validation = tuned["validation"]
-    untuned = [head_scores(work.tuned_model(), validation.head_input(k), choices=work.choices) for k in layers]
+    untuned = [head_scores(work.tuned_model().module, validation.head_input(k), choices=work.choices) for k in layers]
     start = scale_of(tuned["train"].head_input(layers[-1]))
     curves, notes = [work.curve(UNTUNED, untuned)], _truncated(work)
     for name, of, stored in ((TUNED, side, tuned), (TUNEDORIG, work.base, base)):

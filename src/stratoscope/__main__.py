@@ -1,0 +1,6 @@
+"""`python -m stratoscope` is the `stratoscope` command."""
+
+from stratoscope.cli.main import run
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,55 @@
+"""`stratoscope cut`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stratoscope.cli.answer import Answer, answer_of, beside, drawing
+from stratoscope.cli.loading import LoadingOne, Tuned
+from stratoscope.cli.options import command
+from stratoscope.core.options import typed
+from stratoscope.core.progress import Progress
+from stratoscope.data.tasks.source import TaskSource
+from stratoscope.studies.cut.options import CutOptions
+
+USUAL_BUDGET = "0.01"
+"""One point of the metric."""
+
+Small = Annotated[Path, typer.Option("--out", help="Folder of the smaller checkpoint, with its page.")]
+Budget = Annotated[
+    float, typer.Option("--budget", help="Largest loss allowed, in units of the metric: 0.01 is one point.")
+]
+
+
+@command
+def cut(
+    tuned: Tuned,
+    out: Small,
+    budget: Budget,
+    source: TaskSource,
+    options: CutOptions,
+    loading: LoadingOne,
+    progress: Progress,
+) -> Answer:
+    """Take out the blocks a fine-tuned model can do without, into a standard checkpoint."""
+    from stratoscope.studies.cut.study import cut as run
+
+    spec = loading.spec(tuned)
+    draw = drawing(progress)
+    result = run(spec, source.read(progress), budget=budget, out=out, options=options, progress=progress, draw=draw)
+    how = [*source.typed(), *typed(loading_here(loading))]
+    return answer_of(out, result, then=["stratoscope", "depth", str(out), *how, "--out", beside(out, "depth")])
+
+
+def loading_here(loading: LoadingOne) -> LoadingOne:
+    """The same for a checkpoint of ours: it is no revision on the hub, and no pickle."""
+    return LoadingOne(device=loading.device, trust_remote_code=loading.trust_remote_code)
+
+
+def cut_next(tuned: str, how: Sequence[str], out: str) -> list[str]:
+    """The command that cuts this model, for who has seen what depth buys."""
+    return ["stratoscope", "cut", tuned, *how, "--budget", USUAL_BUDGET, "--out", out]

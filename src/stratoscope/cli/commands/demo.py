@@ -1,0 +1,25 @@
+"""`stratoscope demo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stratoscope.cli.answer import Answer, answer_of, drawing, look_closer
+from stratoscope.cli.options import command
+from stratoscope.core.progress import Progress
+
+Out = Annotated[Path, typer.Option("--out", help="Folder for everything it makes.")]
+Hub = Annotated[bool, typer.Option("--hub", help="Use a model and data from the hub instead.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Fewer rows and steps: about half the time.")]
+
+
+@command
+def demo(progress: Progress, out: Out = Path("runs/demo"), hub: Hub = False, quick: Quick = False) -> Answer:
+    """Fine-tune a real model on real text, see what changed, and cut the layers it does not need."""
+    from stratoscope.demo.run import run_demo
+
+    study = run_demo(out, hub=hub, quick=quick, progress=progress, draw=drawing(progress))
+    return answer_of(out, study, then=look_closer(out, study))

@@ -1,0 +1,52 @@
+"""`stratoscope study finetuned`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from stratoscope.cli.answer import Answer, answer_of, beside, drawing, look_closer
+from stratoscope.cli.commands.cut import cut_next
+from stratoscope.cli.loading import Base, Loading, Out
+from stratoscope.cli.options import command
+from stratoscope.core.options import typed
+from stratoscope.core.progress import Progress
+from stratoscope.data.tasks.source import TaskSource
+from stratoscope.studies.finetuned.options import StudyOptions
+
+Several = Annotated[list[str], typer.Argument(help="Checkpoints fine-tuned from it, one or more.", metavar="TUNED...")]
+Across = Annotated[
+    list[str],
+    typer.Option("--across", help="Another model, of any family, to compare the first TUNED with; may be repeated."),
+]
+
+
+@command
+def finetuned(
+    base: Base,
+    tuned: Several,
+    out: Out,
+    source: TaskSource,
+    options: StudyOptions,
+    loading: Loading,
+    progress: Progress,
+    across: Across = [],  # noqa: B006
+) -> Answer:
+    """Before and after fine-tuning: similarity of all layers, other models, block structure, drift, depth: one page."""
+    from stratoscope.studies.finetuned.study import study_finetuned as run
+
+    before, after = loading.spec(base), [loading.spec(one) for one in tuned]
+    others = [loading.spec(one) for one in across]
+    result = run(
+        before,
+        after,
+        source.read(progress),
+        out=out,
+        options=options,
+        across=others,
+        progress=progress,
+        draw=drawing(progress),
+    )
+    cut = cut_next(tuned[0], [*source.typed(), *typed(loading)], beside(out, "cut"))
+    return answer_of(out, result, then=cut if result.depth else look_closer(out, result))

@@ -1,0 +1,75 @@
+"""What to cite for a result: the sources of its measures and of the claims that were judged, also as BibTeX."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+
+from stratoscope.core.statement import Statement
+from stratoscope.report.labels import printable
+
+FULL = re.compile(r"(?P<authors>.+?) \((?P<year>\d{4})\)\. (?P<title>.+?)(?P<end>[.?]) (?P<venue>[^.]+)\.")
+"""`Authors (year). Title. Venue.`"""
+JOURNALS = ("JMLR", "Psychometrika", "Frontiers in Systems Neuroscience", "Computational Linguistics", "TACL")
+
+
+@dataclass(frozen=True)
+class Work:
+    """One work in full."""
+
+    short: str
+    text: str
+
+    @property
+    def key(self) -> str:
+        """The key of its BibTeX entry, such as `wu2020`, `schonemann1966`."""
+        plain = self.short.replace("ö", "o").lower()
+        return "".join(re.findall(r"^[a-z]+|\d{4}", plain)) or "work"
+
+    @property
+    def bibtex(self) -> str:
+        """The work as a BibTeX entry."""
+        found = FULL.fullmatch(self.text)
+        if found is None:
+            return f"@misc{{{self.key},\n  note = {{{self.text}}}\n}}"
+        where = "journal" if found["venue"] in JOURNALS else "booktitle"
+        fields = {
+            "author": found["authors"].replace(", ", " and "),
+            "title": found["title"] + found["end"].strip("."),
+            where: found["venue"],
+            "year": found["year"],
+        }
+        body = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items())
+        return f"@{'article' if where == 'journal' else 'inproceedings'}{{{self.key},\n{body}\n}}"
+
+
+def works_of(measures: Iterable[str], statements: Iterable[Statement], others: Iterable[str] = ()) -> list[Work]:
+    """The works behind measures, judged claims and others by their short form, in the order of the table."""
+    from stratoscope.measures.table import MEASURES
+
+    plain = {measure.partition("@")[0] for measure in measures}
+    sources = [m.reference for m in MEASURES if m.name in plain]
+    sources += [s.source for s in statements]
+    wanted = {*others, *(short(work) for source in sources for work in source.split(";"))}
+    return [Work(name, text) for name, text in _table().items() if name in wanted]
+
+
+def short(source: str) -> str:
+    """The short form of a work in a source such as `Wu et al. 2020, section 6`."""
+    return printable(source.split(",")[0])
+
+
+def summaries() -> dict[str, str]:
+    """What each measure compares, in one line."""
+    from stratoscope.measures.table import MEASURES
+
+    return {m.name: m.summary for m in MEASURES}
+
+
+def _table() -> Mapping[str, str]:
+    room = "claims" if find_spec("stratoscope.claims.works") else "measures"
+    works: Mapping[str, str] = import_module(f"stratoscope.{room}.works").WORKS
+    return works

@@ -1,0 +1,152 @@
+"""The page of a comparison: every matrix under a measure switch, drift, localization and block structure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from stratoscope.core.curve import Curve
+from stratoscope.core.matrix import Matrix
+from stratoscope.core.value import Value
+from stratoscope.report.cite import summaries
+from stratoscope.report.labels import printable, shown, slugs
+from stratoscope.report.outline import Card, Section, Sections, Switch
+from stratoscope.report.pictures import Heatmap, missing_note
+from stratoscope.report.sections.layers import (
+    HEADLINE,
+    blocks_table,
+    drift,
+    drift_cards,
+    drift_picture,
+    drift_range,
+    interval_words,
+    localization_section,
+    rows_cards,
+    rows_summary,
+    split_card,
+)
+from stratoscope.results.comparison import Comparison
+
+MOST_PAIRS = 2
+"""Pairs of models that have cards."""
+MOST_LAYERS = 45
+"""Layers of all models up to which a heatmap can be read in half of a wide page."""
+
+
+def sections(comparison: Comparison) -> Sections:
+    """What the page of a comparison shows."""
+    names = [m.name for m in comparison.models]
+    measures = tuple(comparison)
+    chosen = HEADLINE if HEADLINE in measures else next(iter(measures), "")
+    switch = Switch("measure", "Measure", measures, chosen)
+    return Sections(
+        title="Layers of " + ", ".join(map(printable, names)),
+        cards=tuple(_cards(comparison, chosen)) if chosen else (Card("This result", "holds no matrix"),),
+        sections=tuple(_sections(comparison)) if chosen else (),
+        models=comparison.models,
+        summary=(*rows_summary(comparison), f"{len(measures)} measure{'' if len(measures) == 1 else 's'}"),
+        switches=(switch,) if len(measures) > 1 else (),
+        warnings=comparison.warnings,
+        facts={"Data": comparison.data, "Provenance": comparison.provenance},
+        measures=measures,
+    )
+
+
+def pairs(comparison: Comparison) -> list[tuple[str, str]]:
+    """A base and a model to compare with it layer by layer: what the run knows, else the first model and each other."""
+    names = [m.name for m in comparison.models]
+    known = [(m.base, m.name) for m in comparison.models if m.base in names]
+    return [(str(a), b) for a, b in known] or [(names[0], name) for name in names[1:]]
+
+
+def _sections(comparison: Comparison) -> Iterator[Section]:
+    said, files = summaries(), slugs(comparison)
+    heats = tuple(
+        Heatmap.of(
+            m,
+            id=f"similarity-{files[m.measure]}",
+            file=files[m.measure],
+            caption=_caption(m, said.get(m.measure.partition("@")[0], "")),
+            when={"measure": m.measure} if len(comparison) > 1 else {},
+        )
+        for m in comparison.matrices
+    )
+    wide = max(len(m.columns) for m in comparison.matrices) > MOST_LAYERS
+    yield Section("similarity", "Similarity of layers", heats, width="full" if wide else "tall")
+    moved = {m.measure: _drifts(comparison, m) for m in comparison.matrices}
+    axis = drift_range([c for curves in moved.values() for c in curves.values()])
+    when = {m: {"measure": m} if len(comparison) > 1 else {} for m in comparison}
+    drifts = tuple(
+        drift_picture(
+            m,
+            moved[m.measure],
+            base=pairs(comparison)[0][0],
+            id=f"drift-{files[m.measure]}",
+            file="drift",
+            when=when[m.measure],
+            range=axis,
+        )
+        for m in comparison.matrices
+        if moved[m.measure]
+    )
+    if drifts:
+        yield Section("drift", "Drift by layer", drifts, width="half")
+    localization = localization_section(comparison, width="half")
+    if localization is not None:
+        yield localization
+    names = [m.name for m in comparison.models]
+    blocks = comparison.findings.get("blocks", {})
+    tables = tuple(
+        blocks_table(blocks[m], names, id=f"blocks-{files[m]}", file="blocks", when=when[m])
+        for m in comparison
+        if blocks.get(m)
+    )
+    if tables:
+        yield Section("blocks", "Block structure", tables=tables, width="full" if drifts and localization else "half")
+
+
+def _drifts(comparison: Comparison, matrix: Matrix) -> dict[str, Curve]:
+    """Drift curves by what the legend calls them."""
+    wanted = pairs(comparison)
+    found = {pair: drift(matrix, *pair) for pair in wanted}
+    one_base = len({base for base, _ in wanted}) == 1
+    return {(b if one_base else f"{a} → {b}"): curve for (a, b), curve in found.items() if curve is not None}
+
+
+def _caption(matrix: Matrix, summary: str) -> str:
+    """One line: what the measure is, how to read the axes, what is hatched."""
+    what = f"{matrix.measure}: {summary}. " if summary else ""
+    ends = f" Intervals: {interval_words(matrix.interval)}." if matrix.low is not None else ""
+    axes = "Rows are the first argument, columns the second; layer 0 is at the lower left."
+    return f"{what}{axes}{missing_note(matrix)}{ends}"
+
+
+def _cards(comparison: Comparison, measure: str) -> Iterator[Card]:
+    matrix, controls = comparison[measure], {m.name for m in comparison.models if m.is_control}
+    told = 0
+    for base, name in pairs(comparison):
+        curve = None if {base, name} & controls else drift(matrix, base, name)
+        if curve is not None and curve.known and told < MOST_PAIRS:
+            yield from drift_cards(curve, base=base, measure=measure)
+            told += 1
+    yield from rows_cards(comparison)
+    blocks = comparison.findings.get("blocks", {}).get(measure, {})
+    if not told:
+        trained = [n for n in (m.name for m in comparison.models) if n not in controls]
+        for one, two in [(a, b) for k, a in enumerate(trained) for b in trained[k + 1 :]][:MOST_PAIRS]:
+            yield from _closest(matrix.between(one, two))
+        for name in [n for n in trained if n in blocks][:MOST_PAIRS]:
+            yield split_card(name, blocks[name], measure)
+
+
+def _closest(block: Matrix) -> Iterator[Card]:
+    """The pair of layers of two models that are most alike."""
+    if np.isnan(block.values).all():
+        return
+    i, j = np.unravel_index(int(np.nanargmax(block.values)), block.values.shape)
+    ends = () if block.low is None or block.high is None else (float(block.low[i, j]), float(block.high[i, j]))
+    best = shown(Value(float(block.values[i, j]), *ends))
+    names = f"{printable(block.rows[i])} and {printable(block.columns[j])}"
+    models = " and ".join(printable(axis[0].model) for axis in (block.rows, block.columns))
+    yield Card(f"Most alike layers of {models}", names, f"{block.measure} {best}")

@@ -1,0 +1,1 @@
+"""The one contract of every run: its folder, its parts, what it refuses, resumes and saves."""

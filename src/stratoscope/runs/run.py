@@ -1,0 +1,299 @@
+"""One run: refused before any work, resumed after a kill, recognised when finished, saved whole, drawn, tidied up."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from stratoscope.core.errors import DamagedResultError, ForeignResultError, StratoscopeError
+from stratoscope.core.files import ANOTHER, digest
+from stratoscope.core.progress import Progress, Silent
+from stratoscope.core.provenance import code_key, versions
+from stratoscope.core.record import to_plain
+from stratoscope.engine.base import Engine
+from stratoscope.engine.local import InProcess, local_engine
+from stratoscope.runs.folder import PAGE, RunFolder
+from stratoscope.runs.kinds import kind_named
+from stratoscope.runs.protocol import write_protocol
+
+Tensors = Mapping[str, Tensor]
+Item = dict[str, Any]
+Work = Callable[[Any, Item], Tensors]
+"""A top-level function of what all items share and of one item, plain data; gives back what it makes."""
+Draw = Callable[[Path, Any], Any]
+"""Writes figures and page of a finished result into its folder, which is still held."""
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a run is asked for, as plain data; its digest is its identity. The code that answers is no part of it."""
+
+    kind: str
+    """Name of a row of `runs.kinds.KINDS`."""
+    inputs: Mapping[str, Any]
+    """Fingerprints of models, rows and tasks."""
+    options: Mapping[str, Any]
+    """Options that the answer depends on."""
+    said: Mapping[str, Any] = field(default_factory=dict)
+    """All options as they were given; no part of the identity, but what a difference is explained by."""
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        return {"inputs": to_plain(self.inputs), "options": to_plain(self.options)}
+
+    @property
+    def digest(self) -> str:
+        return digest(self.plain, length=64)
+
+    def differences(self, other: Mapping[str, Any]) -> list[str]:
+        """What of another request, as a result records it, is not as in this one: `seed (0, now 1)`."""
+        found: dict[str, str] = {}
+        for group, mine in {"options": self.plain["options"], "said": to_plain(self.said), **self.plain}.items():
+            theirs = other.get(group, {})
+            if group == "inputs" and found:
+                break
+            for name in dict.fromkeys((*mine, *theirs)):
+                if mine.get(name) != theirs.get(name):
+                    found.setdefault(name, _difference(name, theirs.get(name), mine.get(name)))
+        return list(found.values())
+
+
+def _difference(name: str, before: Any, now: Any) -> str:
+    shown = [_shown(v) for v in (before, now)]
+    return name if None in shown else f"{name} ({shown[0]}, now {shown[1]})"
+
+
+def _shown(value: Any) -> str | None:
+    """A value short enough for a sentence."""
+    text = "none" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text if not isinstance(value, dict) and len(text) <= 40 else None
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run under way: the only ways to keep a part. Without a folder everything stays in memory."""
+
+    folder: RunFolder | None = None
+    engine: Engine = field(default_factory=InProcess)
+    progress: Progress = field(default_factory=Silent)
+    memory: float = 4e9
+    """Bytes that may be worked in, over all workers; no number and no name of a part depends on it."""
+
+    def file(self, name: str, key: Any, make: Callable[[], Tensors]) -> Path:
+        """The file of a part made from `key` (plain data), made now if it is missing or damaged."""
+        if self.folder is None:
+            raise ValueError("a run in memory has no files")
+        part = part_name(name, key)
+        if not self.folder.has(part):
+            self.folder.save(part, make())
+        return self.folder.part(part).resolve()
+
+    def part(self, name: str, key: Any, make: Callable[[], Tensors]) -> Tensors:
+        """The tensors of a part, made now if it is missing or damaged."""
+        if self.folder is None:
+            return make()
+        part = part_name(name, key)
+        if self.folder.has(part):
+            return self.folder.load(part)
+        made = make()
+        self.folder.save(part, made)
+        return made
+
+    def map(
+        self,
+        work: Work,
+        items: Sequence[Item],
+        *,
+        name: str,
+        key: Any,
+        label: str,
+        shared: Any = None,
+        weights: Sequence[int] | None = None,
+    ) -> list[Tensors]:
+        """Results of all items in order, those finished earlier read instead of computed.
+
+        A part is named after `name`, `key` (what `shared` was made from) and the item's own content: never after
+        workers or memory, so that a run resumed with others reuses what is finished.
+        """
+        return [self._tensors(kept) for kept in self._map(work, items, name, key, label, shared, weights)]
+
+    def map_files(
+        self, work: Work, items: Sequence[Item], *, name: str, key: Any, label: str, shared: Any = None
+    ) -> list[Path | Tensors]:
+        """As `map`, for what is too large to hold: the file of each result, or the result where there is no folder."""
+        return self._map(work, items, name, key, label, shared, None, hold=False)
+
+    def _map(
+        self,
+        work: Work,
+        items: Sequence[Item],
+        name: str,
+        key: Any,
+        label: str,
+        shared: Any,
+        weights: Sequence[int] | None,
+        *,
+        hold: bool = True,
+    ) -> list[Path | Tensors]:
+        weights = weights or [1] * len(items)
+        folder, kept = self.folder, dict[int, Path | Tensors]()
+        parts = [part_name(name, [key, item]) if folder else "" for item in items]
+        with self.progress.step(label, sum(weights)) as advance:
+            for k, part in enumerate(parts):
+                if folder is not None and folder.has(part):
+                    kept[k] = folder.part(part).resolve()
+                    advance(weights[k])
+            todo = [k for k in range(len(items)) if k not in kept]
+            for position, result in self.engine.map(work, [items[k] for k in todo], shared):
+                k = todo[position]
+                saved = None if folder is None else folder.save(parts[k], result)
+                kept[k] = result if hold or saved is None else saved.resolve()
+                advance(weights[k])
+        return [kept[k] for k in range(len(items))]
+
+    @staticmethod
+    def _tensors(kept: Path | Tensors) -> Tensors:
+        from safetensors.torch import load_file
+
+        return load_file(kept) if isinstance(kept, Path) else kept
+
+
+def part_prefix(name: str) -> str:
+    """How the names of parts begin that this code made."""
+    return f"{name}-{code_key()[:12]}-"
+
+
+def part_name(name: str, key: Any) -> str:
+    """File of a part: what it is, which code made it, and from what."""
+    return f"{part_prefix(name)}{digest(to_plain(key), length=24)}.safetensors"
+
+
+def run(
+    request: Request,
+    out: str | Path | None,
+    compute: Callable[[Run], R],
+    *,
+    progress: Progress | None = None,
+    overwrite: bool = False,
+    keep: Callable[[str], bool] = lambda part: False,
+    draw: Draw | None = None,
+    protocol: Mapping[str, Any] | None = None,
+    engine: Callable[[], Engine] = InProcess,
+    memory: float | None = None,
+    whole: Callable[[Path, Any], bool] = lambda folder, result: True,
+    alone: bool = False,
+) -> R:
+    """The result of a request: the one its folder holds, or a new one, saved and drawn; without `out`, in memory only.
+
+    Parts are dropped when the result is saved, and never before; `keep` says which of them stay. `protocol` is what
+    `run.yaml` says: the command and its arguments, as the user would type them again. For a result that is more than
+    its record, as a checkpoint is, `whole` says whether the rest is undamaged, and `alone` asks for a folder of its
+    own.
+    """
+    progress = progress or Silent()
+    result: R | None
+    with ExitStack() as stack:
+        path = stack.enter_context(tempfile.TemporaryDirectory(prefix="stratoscope-")) if out is None else out
+        folder = stack.enter_context(RunFolder.open(path, makes=kind_named(request.kind).file, alone=alone))
+        stack.enter_context(_while_there(folder))
+        result = finished(folder.path, request, overwrite=overwrite, progress=progress, whole=whole)
+        fresh = result is None
+        if result is None:
+            workers = stack.enter_context(closing(engine()))
+            result = compute(Run(folder, workers, progress, memory or physical_memory() / 2))
+            folder.check()
+            result = save(result, folder.path, request)
+        folder.drop_parts(keep)
+        if out is None:
+            return result
+        if protocol is not None:
+            write_protocol(folder.path, protocol)
+        if draw is not None and (fresh or not (folder.path / PAGE).is_file()):
+            draw(folder.path, result)
+        folder.check()
+    return result
+
+
+@contextmanager
+def _while_there(folder: RunFolder) -> Iterator[None]:
+    """Whatever goes wrong once the folder is removed, that is the reason; files made in it since are no result."""
+    try:
+        yield
+    except StratoscopeError:
+        raise
+    except Exception:
+        folder.check()
+        raise
+
+
+def save(result: R, folder: Path, request: Request) -> R:
+    """Save a result with the request it answers and the code that made it."""
+    asked = {**request.plain, "said": to_plain(request.said)}
+    made_by = {"request": asked, "digest": request.digest, "code": code_key(), "versions": versions()}
+    answer: Any = result
+    answer = replace(answer, provenance={**answer.provenance, **made_by})
+    answer.save(folder)
+    saved: R = answer
+    return saved
+
+
+def finished(
+    folder: Path,
+    request: Request,
+    *,
+    overwrite: bool,
+    progress: Progress,
+    whole: Callable[[Path, Any], bool] = lambda folder, result: True,
+) -> Any:
+    """The folder's result if it answers this very request; another one is not replaced unasked.
+
+    One that other code made is still an answer: it is reused, and that is reported, unless asked to make it again. A
+    damaged one is made again.
+    """
+    kind = kind_named(request.kind)
+    if not (folder / kind.file).is_file():
+        return None
+    try:
+        held = kind.load_class().load(folder)
+    except ForeignResultError as e:
+        if overwrite:
+            return None
+        raise StratoscopeError(e.fact, *e.ways, "give --overwrite") from e
+    except DamagedResultError:
+        progress.note(f"{folder / kind.file} is damaged and is made again")
+        return None
+    if held.provenance.get("digest") != request.digest:
+        if overwrite:
+            return None
+        differs = request.differences(held.provenance.get("request", {}))
+        what = f": {', '.join(differs[:4])}" if differs else ""
+        raise StratoscopeError(f"{folder} holds another result{what}", ANOTHER, "give --overwrite")
+    if not whole(folder, held):
+        progress.note(f"{folder} is damaged and is made again")
+        return None
+    if held.provenance.get("code") == code_key():
+        progress.note(f"{folder} already holds this result; nothing to do")
+        return held
+    if overwrite:
+        return None
+    before, now = held.provenance.get("versions", {}), versions()
+    other = ", ".join(f"{name} {v}" for name, v in before.items() if now.get(name, v) != v)
+    made = other or "other source files of stratoscope"
+    progress.note(f"{folder} already holds this result, made with {made}; give --overwrite to make it again")
+    return held
+
+
+def physical_memory() -> float:
+    """Bytes of memory this machine has; its size rather than what is free, so that a run repeats itself."""
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+__all__ = ["Request", "Run", "finished", "local_engine", "part_name", "run", "save"]

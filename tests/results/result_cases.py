@@ -1,0 +1,202 @@
+"""One small result of every kind, with everything a record may hold: gaps, intervals, resamples, arrays, statements."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from stratoscope.core.curve import Curve
+from stratoscope.core.matrix import Layer, Matrix
+from stratoscope.core.model import ModelInfo
+from stratoscope.core.record import stored
+from stratoscope.core.statement import HOLDS, OPEN, Statement
+from stratoscope.core.value import Interval, Value
+from stratoscope.results.comparison import Comparison
+from stratoscope.results.cut import Candidate, Cut, Tested
+from stratoscope.results.depth import Depth
+from stratoscope.results.finetuned import Finetuned
+from stratoscope.results.perplexity import Perplexities, Perplexity
+from stratoscope.results.pruned import Pruned
+from stratoscope.results.result import Result
+from stratoscope.results.study import Study
+
+BASE = tuple(Layer("base", k) for k in range(3))
+TUNED = tuple(Layer("tuned", k) for k in range(2))
+AXES = (*BASE, *TUNED)
+SQUARE = np.arange(25.0).reshape(5, 5) / 7
+"""Asymmetric on purpose: row i, column j holds (5i + j) / 7."""
+RESAMPLES = SQUARE + np.linspace(-0.1, 0.1, 4)[:, None, None]
+
+STATEMENTS = (
+    Statement(
+        "wu2020-top-changes-more:base:tuned",
+        "Upper layers change more.",
+        "Wu et al. 2020",
+        about={"base": "base", "measure": "ckasim"},
+        value=Value(0.25, 0.125, 0.375),
+        margin=0.0,
+        verdict=HOLDS,
+        numbers={"upper": 0.5, "lower": 0.25},
+        text="They do.",
+    ),
+    Statement("x:y", "Claim.", "Paper", about={}, value=Value(math.nan), margin=0.1, verdict=OPEN, reason="too few"),
+)
+
+
+def square(*, intervals: bool = False) -> Matrix:
+    if not intervals:
+        return Matrix("linreg", AXES, AXES, SQUARE)
+    interval = Interval(0.95, "bootstrap", 40)
+    return Matrix("linreg", AXES, AXES, SQUARE, SQUARE - 0.1, SQUARE + 0.2, interval, RESAMPLES)
+
+
+def gappy() -> Matrix:
+    """Without values for the first layer."""
+    values = SQUARE.copy()
+    values[0] = values[:, 0] = math.nan
+    return Matrix("ckasim", AXES, AXES, values)
+
+
+COMPARISON = Comparison(
+    matrices=(square(intervals=True), gappy()),
+    models=(
+        ModelInfo("base", "path/base", "bert", 3, 8, "sha256:1"),
+        ModelInfo("tuned", "org/tuned", "bert", 2, 8, "c0ffee", role="control", base="base"),
+    ),
+    data={"name": "süß.txt", "rows": 90, "dropped": {"words": 2}},
+    findings={"localization": {"base": [0.1, None, 0.2]}},
+    statements=STATEMENTS,
+    warnings=("few rows",),
+    provenance={"seed": 3, "versions": {"torch": "2"}},
+    arrays={"neuronsim.match": np.arange(6).reshape(2, 3), "neuronsim.correlation": np.ones((2, 3), np.float32)},
+)
+
+DEPTH = Depth(
+    model=ModelInfo("tuned", "/m/tuned", "bert", 3, 32, "abc"),
+    base=ModelInfo("base", "/m/base", "bert", 3, 32, "def"),
+    task={"name": "toy", "metric": "accuracy", "labels": ["a", "b"], "n_train": 8, "n_validation": 4},
+    full=Value(0.75, 0.5, 1.0),
+    majority=0.5,
+    bag_of_words=0.625,
+    curves=(
+        Curve(
+            "untuned",
+            (0, 1, 2),
+            np.array([math.nan, 0.5, 0.75]),
+            np.array([math.nan, 0.25, 0.5]),
+            np.array([math.nan, 0.75, 1.0]),
+            Interval(0.95, "percentiles"),
+            np.array([[math.nan, 0.5, 0.75], [math.nan, 0.25, 1.0]]),
+        ),
+        Curve("tunedorig", (0, 1, 2), np.array([math.nan, 0.5, 0.5])),
+    ),
+    skip=np.array([[0.5, 0.25], [math.nan, 0.75]]),
+    skip_agreement=np.array([[0.5, 0.5], [math.nan, 1.0]]),
+    full_replicates=np.array([0.75, 1.0]),
+    skip_replicates=np.array([[[0.5, 0.25], [math.nan, 0.75]]] * 2),
+    warnings=("mind the gap",),
+    provenance={"seed": 3},
+)
+
+CUT = Cut(
+    model={"name": "m", "source": "/m", "hub": False, "family": "bert", "fingerprint": "f", "blocks": 3},
+    loads_with="AutoModelForSequenceClassification",
+    kept=(1, 3),
+    dropped=(2,),
+    task={"name": "toy", "note": None},
+    metric="accuracy",
+    budget=0.01,
+    confidence=0.95,
+    rows={"choose": 10, "confirm": 10, "seed": 0},
+    whole_on_choice_rows=0.9,
+    candidates=(Candidate((1, 3), 0.9), Candidate((1,), math.nan)),
+    tested=(Tested((1, 3), Value(-0.001, -0.009, math.inf), confirmed=True, exact=True),),
+    before=Value(0.9, 0.8, 1.0),
+    after=Value(0.899),
+    difference=Value(-0.001, -math.inf),
+    baselines={"majority": 0.5, "bag_of_words": math.nan},
+    head={"tuned": True, "converged": False},
+    length=128,
+    parameters={"before": 300, "after": 200},
+    latency={"ratio": 0.7},
+    reload={"weights": "w", "apart": 1e-300},
+)
+
+FINETUNED = Finetuned(
+    seed=2**62,
+    base={"name": "b"},
+    task={"labels": None},
+    metric="accuracy",
+    score=Value(0.9, 0.8, 1.0),
+    parts={"accuracy": 0.9},
+    baselines={"majority": 0.5},
+    recipe={"lr": 2e-5},
+    freeze=None,
+    parameters={"frozen": 0, "trained": 10},
+    head="fresh",
+    loss=((10.0, 0.7), (20.0, math.nan)),
+    early={"rows": 4, "scores": [[1, 0.5]]},
+    seconds=1.25,
+    weights="w",
+    pruned={"drop": "top:1"},
+)
+
+PRUNED = Pruned(what={"source": "/m", "drop": "top:1", "blocks": 3, "kept": [1, 2]}, weights="w")
+
+PERPLEXITIES = Perplexities(
+    model=ModelInfo("gpt", "/g", "gpt2", 2, 8, "f"),
+    corpus={"name": "c", "fingerprint": "x", "texts": 3},
+    points=(Perplexity(math.inf, 10.0, math.inf, 30, 3, 1), Perplexity(12.5, 11.0, 14.0, 30, 3, 1)),
+)
+
+STUDY = Study(
+    {"cls": COMPARISON, "mean": dataclasses.replace(COMPARISON, arrays={}, matrices=(gappy(),))},
+    "base",
+    ("tuned", "other"),
+    control="random",
+    depth=DEPTH,
+    cut=CUT,
+    across=("far",),
+    localization=dataclasses.replace(COMPARISON, arrays={"neuronsim.match": np.zeros((1, 2), np.int64)}),
+    statements=STATEMENTS[:1],
+)
+
+BARE = {
+    "a comparison without arrays": dataclasses.replace(COMPARISON, arrays={}, matrices=(gappy(),), statements=()),
+    "an empty comparison": Comparison((), (), {}),
+    "a depth without base": dataclasses.replace(
+        DEPTH, base=None, skip=None, skip_agreement=None, full_replicates=None, skip_replicates=None, curves=()
+    ),
+    "a study of one": Study({"cls": COMPARISON}, "base", ("tuned",), refused="all blocks matter"),
+    "tuned from a whole base": dataclasses.replace(FINETUNED, pruned=None, freeze="embeddings", loss=()),
+}
+RESULTS: dict[str, Result] = {r.KIND: r for r in (COMPARISON, DEPTH, CUT, FINETUNED, PRUNED, PERPLEXITIES, STUDY)}
+
+
+def assert_same(got: Any, want: Any, where: str = "result") -> None:
+    """Both hold the same in every stored field: types, values, dtypes of arrays, NaN where the other has NaN."""
+    if dataclasses.is_dataclass(want):
+        assert type(got) is type(want), where
+        for f in stored(want):
+            assert_same(getattr(got, f.name), getattr(want, f.name), f"{where}.{f.name}")
+    elif isinstance(want, np.ndarray):
+        assert got.dtype == want.dtype, where
+        np.testing.assert_array_equal(got, want, where)
+    elif isinstance(want, Mapping):
+        assert set(got) == set(want), where
+        for k, v in want.items():
+            assert_same(got[k], v, f"{where}[{k!r}]")
+    elif isinstance(want, tuple | list):
+        assert type(got) is type(want), where
+        assert len(got) == len(want), where
+        for k, (a, b) in enumerate(zip(got, want, strict=True)):
+            assert_same(a, b, f"{where}[{k}]")
+    elif isinstance(want, float) and math.isnan(want):
+        assert math.isnan(got), where
+    else:
+        assert type(got) is type(want), where
+        assert got == want, where
