@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +16,7 @@ from safetensors.torch import save_file
 
 import tiny
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.progress import Progress, Silent
+from stratoscope.core.progress import Progress
 from stratoscope.core.files import digest
 from stratoscope.data.corpus import Corpus
 from stratoscope.data.tasks.data import CHOICE, Example, TaskData
@@ -35,11 +36,20 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.made = 0
+        self.steps: list[list[int]] = []
+        """Total of every step, and how far it came."""
         path.mkdir(exist_ok=True)
+
+    @contextmanager
+    def step(self, label: str, total: int) -> Iterator[Callable[[int], None]]:
+        self.steps.append([total])
+        yield self.steps[-1].append
+
+    def note(self, message: str) -> None: ...
 
     @property
     def progress(self) -> Progress:
-        return Silent()
+        return self
 
     def file(self, name: str, key: object, make: Callable[[], Mapping[str, torch.Tensor]]) -> Path:
         path = self.path / f"{name}-{digest(key)}"
@@ -147,6 +157,7 @@ def test_only_what_is_missing_is_read_again(folder_of: Any, corpus: Corpus, tmp_
     rows = plan_rows(corpus, [opening.seen.encoder], "word")
     first = store_layers(opening, opening.seen, Reading(corpus, {"word": rows}), run)
     assert opening.texts == len(corpus), "every text once"
+    assert [2 * done[0] - sum(done) for done in run.steps] == [0]
     made = run.made
     again = Opening(folder_of("bert"))
     assert store_layers(again, again.seen, Reading(corpus, {"word": rows}), run) == first
@@ -155,6 +166,7 @@ def test_only_what_is_missing_is_read_again(folder_of: Any, corpus: Corpus, tmp_
     Path(first.paths[1]).unlink()
     store_layers(again, again.seen, Reading(corpus, {"word": rows}), run)
     assert (again.asked, run.made) == (1, made + 1)
+    assert len(run.steps) == 2, "nothing is shown when nothing is read"
     assert 0 < again.texts < len(corpus)
     assert torch.equal(gather(first.rows["word"], 3), before)
 

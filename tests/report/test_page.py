@@ -15,6 +15,7 @@ import report_cases as cases
 from stratoscope.core.statement import VERDICTS
 from stratoscope.core.value import Value
 from stratoscope.report.page import notebook, page
+from stratoscope.results.result import load
 
 HOSTILE = ("<img src=x onerror=alert(1)>", "</script><script>alert(2)</script><!--", '"><b>&amp;')
 GOLDEN = Path(__file__).parent / "golden"
@@ -207,8 +208,11 @@ def test_values_arrive_with_intervals_gaps_and_no_resamples():
     assert "replicates" not in json.dumps(sent)
 
 
-def test_the_same_result_gives_the_same_page(pages):
-    assert page(cases.SMALL["study"]()) == pages["study"]
+@pytest.mark.parametrize("kind", cases.SMALL)
+def test_a_saved_result_gives_the_same_page(pages, kind, tmp_path):
+    result = cases.SMALL[kind]()
+    result.save(tmp_path)
+    assert page(load(tmp_path)) == pages[kind]
 
 
 def normalised(text):

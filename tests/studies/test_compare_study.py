@@ -5,35 +5,32 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import slow_reference as plain
-import torch
+import yaml
 from safetensors.torch import load_file, save_file
-from toys import Told
+from toys import KilledError, Reads, Told, killing
 
 import stratoscope as ss
 import tiny
-from stratoscope.core.provenance import LIBRARIES
-from stratoscope.core.provenance import code_key
+from stratoscope.core import provenance
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Silent
-from stratoscope.core.value import Interval
-from stratoscope.results.comparison import Comparison
-from stratoscope.runs.folder import RunFolder
+from stratoscope.core.value import BOOTSTRAP, Interval
 from stratoscope.data.corpus import Corpus, Sentence
-from stratoscope.measures import bootstrap as intervals
 from stratoscope.measures import score
+from stratoscope.measures.bootstrap import Resampled
 from stratoscope.models.open.loading import ModelSpec, choose_device
-from stratoscope.report.page import page
-from stratoscope.studies.compare import activations
+from stratoscope.models.read import store
+from stratoscope.results.comparison import Comparison
+from stratoscope.runs import run as runs
+from stratoscope.runs.folder import RunFolder
 from stratoscope.studies.compare import plan as planning
-from stratoscope.studies.compare import study as study
-from stratoscope.studies.compare.activations import chunk_starts
+from stratoscope.studies.compare import study
 from stratoscope.studies.compare.options import CompareOptions as Options
 from stratoscope.studies.compare.plan import named
 from stratoscope.studies.compare.study import compare
@@ -121,9 +118,8 @@ def test_little_memory_gives_the_same_numbers(
     whole = score._tiles
     monkeypatch.setattr(score, "_tiles", lambda *a: (found := whole(*a), tiles.append(len(found)))[0])
     monkeypatch.setattr(score, "PRODUCT_BYTES", 10**6)
-    monkeypatch.setattr(chunk_starts, "__defaults__", (16,))
-    monkeypatch.setattr(activations, "CHUNK", 16)
-    monkeypatch.setattr(activations, "SHARD_BYTES", 4 * 32 * 4 * 16 * 2)
+    monkeypatch.setattr(store, "CHUNK", 16)
+    monkeypatch.setattr(store, "SHARD_BYTES", 4 * 32 * 4 * 16 * 2)
     small = pair(measures=ALL_KINDS, memory=1e8)
     assert tiles == [8 * 9 // 2]
     assert_close(small, reference)
@@ -143,7 +139,7 @@ def test_some_layers_are_a_part_of_all_layers(pair: Pair, reference: Comparison)
         np.testing.assert_allclose(some[name].values, reference[name].values[np.ix_(keep, keep)], atol=2e-6)
 
 
-def test_an_absent_layer_is_never_a_zero(pair: Pair, tmp_path: Path) -> None:
+def test_a_missing_layer_is_never_a_zero(pair: Pair, tmp_path: Path) -> None:
     result = pair(unit="cls", measures=["ckasim", "neuronsim", "rsa", "ckasim-debiased"], out=tmp_path, bootstrap=20)
     saved = json.loads((tmp_path / "result.json").read_text())
     for name, on_disk in zip(result, saved["matrices"], strict=True):
@@ -155,19 +151,17 @@ def test_an_absent_layer_is_never_a_zero(pair: Pair, tmp_path: Path) -> None:
                 assert on_disk[field][k] == [None] * 8
         rest = np.delete(np.delete(values, (0, 4), 0), (0, 4), 1)
         assert not np.isnan(rest).any()
-    assert "base:0, tuned:0 do not vary over these rows and are shown as absent" in result.warnings
-    assert result.findings["drift"]["ckasim"][0]["same_layer"][0] is None
+    assert any("base:0, tuned:0" in w and "missing" in w for w in result.warnings)
 
 
-def test_a_layer_without_a_bandwidth_is_absent_and_the_reason_told(checkpoints: Path, tmp_path: Path) -> None:
+def test_a_layer_without_a_bandwidth_is_missing_and_the_reason_given(checkpoints: Path, tmp_path: Path) -> None:
     """Sixteen of twenty sentences are the same: half of all distances between rows are 0."""
     path = tmp_path / "again.txt"
     path.write_text("\n".join([*tiny.SENTENCES[:4], *[tiny.SENTENCES[4]] * 16]), encoding="utf-8")
     result = ss.compare([str(checkpoints / "base")], data=str(path), unit="mean", measures=["ckasim-rbf", "ckasim"])
     assert np.isnan(result["ckasim-rbf"].values).all()
     np.testing.assert_allclose(np.diag(result["ckasim"].values), 1, atol=1e-6)
-    told = "ckasim-rbf is absent for base:0, base:1, base:2, base:3: most pairs of rows are alike"
-    assert any(note.startswith(told) for note in result.warnings)
+    assert any("ckasim-rbf" in w and "base:0, base:1, base:2, base:3" in w for w in result.warnings)
 
 
 def test_intervals_surround_the_score_and_come_from_the_seed(pair: Pair) -> None:
@@ -180,27 +174,30 @@ def test_intervals_surround_the_score_and_come_from_the_seed(pair: Pair) -> None
     assert (first.values[off] < first.high[off]).all()
     np.testing.assert_array_equal(first.low, again.low)
     assert np.abs(first.low - other.low).max() > 1e-4
-    assert first.interval == Interval(0.95, "bootstrap")
+    assert first.interval == Interval(0.95, BOOTSTRAP, groups=len(tiny.SENTENCES))
+    assert first.replicates is not None
+    assert first.replicates.shape == (20, 8, 8)
     assert pair(measures=["ckasim"])["ckasim"].interval is None
 
 
-def test_what_the_bootstrap_needs_is_told_and_checked_before_anything_is_computed(
-    checkpoints: Path, text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_bootstrap_needs_is_checked_before_anything_is_scored(checkpoints: Path, text: str) -> None:
     told = Told()
-    monkeypatch.setattr(study, "_stored", lambda *a: (_ for _ in ()).throw(RuntimeError(*told.notes)))
-    with pytest.raises(RuntimeError, match="30 bootstrap replicates: about 30 times the scoring"):
-        compare([checkpoints / "base"], data=text, options=Options(bootstrap=30), progress=told)
+    compare([checkpoints / "base"], data=text, options=Options(bootstrap=30), progress=told)
+    assert any("30 bootstrap replicates" in note for note in told.notes)
     many = Corpus("many", tuple(map(Sentence, tiny.SENTENCES * 400)), tuple(range(4000)))
     with pytest.raises(StratoscopeError, match="--memory"):
-        compare([checkpoints / "base"], data=many, options=Options(bootstrap=30, memory=1e8, workers=64))
+        compare(
+            [checkpoints / "base"],
+            data=many,
+            options=Options(bootstrap=30, memory=1e8, workers=64),
+            progress=killing("preparing", 0),
+        )
 
 
-def test_an_interval_that_cannot_be_given_is_absent_and_the_reader_told(
+def test_an_interval_that_cannot_be_given_is_missing_and_the_reader_told(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gone = torch.full((8, 8), torch.nan)
-    withheld = {"cca": intervals.Interval(gone, gone, 0.95, None, "no interval for cca: why")}
+    withheld = {"cca": Resampled(None, note="no interval for cca: why")}
     monkeypatch.setattr(study, "bootstrap", lambda *a, **k: withheld)
     result = pair(measures=["cca"], bootstrap=20)
     assert (result["cca"].low, result["cca"].high, result["cca"].interval) == (None, None, None)
@@ -261,8 +258,8 @@ def test_directions_lost_to_rounding_are_told_by_layer(pair: Pair, monkeypatch: 
     assert not any("rounding" in w for w in ordinary.warnings), "LayerNorm's own is not worth a word"
     own = study.score_layers
 
-    def narrow(*given: Any) -> score.Scoring:
-        return replace(own(*given), lost=(1, 4, 0, 1, 1, 1, 30, 1), constant=(0, 0, 0, 0, 0, 0, 2, 0))
+    def narrow(*given: Any, **how: Any) -> score.Scoring:
+        return replace(own(*given, **how), lost=(1, 4, 0, 1, 1, 1, 30, 1), constant=(0, 0, 0, 0, 0, 0, 2, 0))
 
     monkeypatch.setattr(study, "score_layers", narrow)
     told = [w for w in pair(measures=["cca"]).warnings if "rounding" in w]
@@ -286,7 +283,7 @@ def test_repeated_neurons_are_told_from_the_weights_to_the_result(
 
 
 def label(*specs: ModelSpec, **options: Any) -> list[str | None]:
-    return [s.name for s in named(list(specs), Options(**options))]
+    return [s.name for s in named(list(specs), **options)]
 
 
 def test_every_model_has_a_label_of_its_own() -> None:
@@ -340,50 +337,77 @@ def test_equal_folder_names_stay_apart_in_the_matrix(checkpoints: Path, text: st
 def test_the_same_run_elsewhere_gives_the_same_bytes(pair: Pair, tmp_path: Path) -> None:
     for folder in ("a", "b"):
         pair(out=tmp_path / folder, models=("base",), measures=ALL_KINDS, bootstrap=20, random_init=True)
-    for name in ("result.json", "arrays.safetensors"):
+    names = [".lock", "result.arrays.safetensors", "result.json", "run.yaml"]
+    assert sorted(p.name for p in (tmp_path / "a").iterdir()) == names
+    for name in names:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-    assert sorted(p.name for p in (tmp_path / "a").iterdir()) == [".lock", "arrays.safetensors", "result.json"]
 
 
-def test_provenance_tells_how_to_run_it_again_and_not_when_it_was(pair: Pair, tmp_path: Path) -> None:
-    pair(out=tmp_path, limit=8, layers=(0, 2), seed=5)
+def test_provenance_says_how_to_run_it_again_and_not_when_it_was(pair: Pair, tmp_path: Path) -> None:
+    result = pair(out=tmp_path, limit=8, layers=(0, 2), seed=5)
     saved = json.loads((tmp_path / "result.json").read_text())
-    provenance = saved["provenance"]
-    assert set(provenance["versions"]) == {"python", *LIBRARIES}
-    assert (provenance["seed"], provenance["limit"], provenance["layers"]) == (5, 8, [0, 2])
-    assert provenance["dtype"] == {"base": "float32", "tuned": "float32"}
-    assert provenance["bootstrap"] == 0
-    assert provenance["device"] == {"base": str(choose_device("auto")), "tuned": str(choose_device("auto"))}
-    assert (saved["kind"], provenance["code"]) == ("comparison", code_key())
+    made_by, asked = saved["provenance"], saved["provenance"]["request"]
+    assert set(made_by["versions"]) == {"python", *provenance.LIBRARIES}
+    assert (asked["options"]["seed"], asked["options"]["layers"], asked["options"]["bootstrap"]) == (5, [0, 2], 0)
+    assert asked["said"] == {"limit": 8, "layers": [0, 2], "seed": 5}
+    assert made_by["dtype"] == {"base": "float32", "tuned": "float32"}
+    assert made_by["device"] == dict.fromkeys(("base", "tuned"), str(choose_device("auto")))
+    assert (saved["kind"], made_by["code"]) == ("comparison", provenance.code_key())
     for model in saved["models"]:
         assert re.fullmatch("sha256:[0-9a-f]{64}", model["fingerprint"])
     assert {"name", "fingerprint", "rows_fingerprint", "unit", "subword", "sentences", "rows"} <= set(saved["data"])
     assert not re.search(r"20\d\d-\d\d|\d\d:\d\d:\d\d|elapsed|seconds", json.dumps(saved))
+    assert result.data == saved["data"]
 
 
-def test_a_finished_result_is_read_back_not_made_again(
-    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_finished_result_is_read_back_however_it_would_be_computed(
+    pair: Pair, reads: Reads, tmp_path: Path
 ) -> None:
     first = pair(out=tmp_path)
-    monkeypatch.setattr(activations, "load", None)
-    second = pair(out=tmp_path, batch_tokens=50, memory=2e8)
+    reads.texts.clear()
+    second = pair(out=tmp_path, batch_tokens=50, memory=2e8, workers=2)
     np.testing.assert_array_equal(first["ckasim"].values, second["ckasim"].values)
+    assert not len(reads)
+
+
+def test_a_run_resumed_with_other_workers_and_memory_reuses_its_parts(
+    checkpoints: Path, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = Options(measures=("ckasim", "cca"), unit="mean", workers=1)
+
+    def run(out: str, options: Options, progress: Told | None = None) -> Comparison:
+        return compare([checkpoints / "base"], data=text, out=tmp_path / out, options=options, progress=progress)
+
+    whole = run("whole", options)
+    with pytest.raises(KilledError):
+        run("killed", options, killing("comparing", 1))
+    kept = {p.name for p in (tmp_path / "killed" / "parts").glob("*.safetensors")}
+    saved: list[str] = []
+    save = RunFolder.save
+    monkeypatch.setattr(RunFolder, "save", lambda self, name, t: (saved.append(name), save(self, name, t))[1])
+    again = run("killed", replace(options, workers=2, memory=3e8, batch_tokens=64))
+    assert len(kept) > 4
+    assert not kept & set(saved)
+    for name in whole:
+        np.testing.assert_array_equal(again[name].values, whole[name].values)
 
 
 def test_another_result_is_replaced_only_when_asked(pair: Pair, tmp_path: Path) -> None:
     pair(out=tmp_path)
     before = (tmp_path / "result.json").read_bytes()
-    words = "choose another --out, give --overwrite or give --overwrite and --keep, after which further measures do not"
-    with pytest.raises(StratoscopeError, match=words):
+    with pytest.raises(StratoscopeError, match=r"holds another result: measures \(ckasim, now cca\).*--overwrite"):
         pair(out=tmp_path, measures=["cca"])
+    with pytest.raises(StratoscopeError, match=r"holds another result: limit \(none, now 8\)"):
+        pair(out=tmp_path, limit=8)
+    with pytest.raises(StratoscopeError, match=r"holds another result: models"):
+        pair(out=tmp_path, models=("base",))
     assert (tmp_path / "result.json").read_bytes() == before
     assert list(pair(out=tmp_path, measures=["cca"], overwrite=True)) == ["cca"]
     assert list(ss.load(tmp_path)) == ["cca"]
 
 
 def change_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (study, activations, planning):
-        monkeypatch.setattr(module, "code_key", lambda: "f" * 64)
+    monkeypatch.setattr(runs, "code_key", lambda: "f" * 64)
 
 
 def test_a_finished_result_outlives_an_upgrade_and_says_what_made_it(
@@ -397,9 +421,9 @@ def test_a_finished_result_outlives_an_upgrade_and_says_what_made_it(
     run()
     before = (tmp_path / "result.json").read_bytes()
     change_code(monkeypatch)
-    assert "made with other source files of stratoscope; give --overwrite to make it again" in run()
-    monkeypatch.setattr(study, "versions", lambda: {"torch": "99.0"})
-    assert f"already holds this result, made with torch {version('torch')}; give --overwrite" in run()
+    assert "made with other source files of stratoscope; give --overwrite" in run()
+    monkeypatch.setattr(runs, "versions", lambda: {"torch": "99.0"})
+    assert f"made with torch {provenance.versions()['torch']}; give --overwrite" in run()
     assert (tmp_path / "result.json").read_bytes() == before
     assert run(overwrite=True) == ""
     assert json.loads((tmp_path / "result.json").read_text())["provenance"]["code"] == "f" * 64
@@ -409,53 +433,60 @@ def test_a_finished_result_outlives_an_upgrade_and_says_what_made_it(
 def test_what_is_asked_for_and_what_a_part_depends_on(
     checkpoints: Path, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other code or another device asks for the same result, but never goes on with the parts of the former."""
+    """Another device or other code asks for the same result, but never resumes with the parts of the former."""
 
     def plan() -> planning.Plan:
         return planning.make_plan([checkpoints / "base"], text, Options(), Silent())
 
     request, key = plan().request, plan().key
     assert plan().key == key
-    for change in (
-        lambda: monkeypatch.setattr(planning, "choose_device", lambda name: "another device"),
-        lambda: change_code(monkeypatch),
-    ):
-        change()
-        assert plan().request == request
-        assert plan().key != key
-        monkeypatch.undo()
+    part = runs.part_name("scores", key)
+    with monkeypatch.context() as patch:
+        patch.setattr(planning, "choose_device", lambda name: "another device")
+        assert plan().request.digest == request.digest
+        assert runs.part_name("scores", plan().key) != part
+    change_code(monkeypatch)
+    assert plan().request.digest == request.digest
+    assert runs.part_name("scores", plan().key) != part
 
 
 def test_kept_activations_are_used_again_unless_other_code_made_them(
-    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pair: Pair, reads: Reads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def kept() -> set[str]:
         return {p.name for p in (tmp_path / "parts").glob("*.safetensors")}
 
     pair(out=tmp_path, keep=True)
     first = kept()
+    reads.texts.clear()
     pair(out=tmp_path, keep=True, overwrite=True, measures=["cca"])
     assert kept() == first
+    assert not len(reads)
     change_code(monkeypatch)
     pair(out=tmp_path, keep=True, overwrite=True)
     assert len(kept()) == len(first) == 2
     assert not kept() & first
+    assert len(reads) == 2 * len(tiny.SENTENCES)
 
 
-def test_what_comes_then_has_the_folder_to_itself(checkpoints: Path, text: str, tmp_path: Path) -> None:
-    seen: list[tuple[Path, list[str]]] = []
+def test_drawing_has_the_folder_to_itself_and_is_done_once(checkpoints: Path, text: str, tmp_path: Path) -> None:
+    drawn: list[tuple[Path, list[str]]] = []
 
-    def then(folder: Path, found: Comparison) -> None:
+    def draw(folder: Path, found: Comparison) -> None:
         with pytest.raises(StratoscopeError, match="is in use by another run"), RunFolder.open(folder):
             pass
-        seen.append((folder, list(found)))
+        drawn.append((folder, list(found)))
+        (folder / runs.PAGE).write_text("page")
 
-    for _ in range(2):  # when it is made and when it is read back
-        compare([checkpoints / "base"], data=text, out=tmp_path, then=then)
-    assert seen == [(tmp_path, ["ckasim"])] * 2
+    for _ in range(2):
+        compare([checkpoints / "base"], data=text, out=tmp_path, draw=draw)
+    assert drawn == [(tmp_path, ["ckasim"])]
+    (tmp_path / runs.PAGE).unlink()
+    compare([checkpoints / "base"], data=text, out=tmp_path, draw=draw)
+    assert len(drawn) == 2, "a page that is gone is drawn again"
 
 
-@pytest.mark.parametrize("name", ["result.json", "arrays.safetensors"])
+@pytest.mark.parametrize("name", ["result.json", "result.arrays.safetensors"])
 def test_a_damaged_result_is_made_again(pair: Pair, tmp_path: Path, name: str) -> None:
     pair(out=tmp_path, measures=["neuronsim"])
     whole = (tmp_path / name).read_bytes()
@@ -469,21 +500,30 @@ def test_other_weights_under_the_same_path_are_another_result(text: str, tmp_pat
         tiny.checkpoint("bert", tmp_path / "m", seed=seed)
         if seed == 0:
             ss.compare(tmp_path / "m", data=text, out=tmp_path / "run")
-    with pytest.raises(StratoscopeError, match="holds another comparison"):
+    with pytest.raises(StratoscopeError, match="holds another result: models"):
         ss.compare(tmp_path / "m", data=text, out=tmp_path / "run")
+
+
+def test_run_yaml_has_the_names_of_the_models_where_they_were_given(
+    checkpoints: Path, text: str, tmp_path: Path
+) -> None:
+    specs = [ModelSpec(str(checkpoints / "base"), name="a", dtype="bfloat16"), ModelSpec(str(checkpoints / "tuned"))]
+    corpus = Corpus("mine", tuple(map(Sentence, tiny.SENTENCES)), tuple(range(10)))
+    options = Options(random_init=True, overwrite=True)
+    compare([specs[0], replace(specs[1], dtype="bfloat16")], data=corpus, out=tmp_path, options=options)
+    said = yaml.safe_load((tmp_path / "run.yaml").read_text())
+    assert said["models"] == [str(checkpoints / name) for name in ("base", "tuned")]
+    assert (said["name"], said["dtype"], said["random_init"]) == (["a", "tuned"], "bfloat16", True)
+    assert not {"data", "overwrite", "seed"} & set(said), "a corpus in memory has no path; defaults are left out"
 
 
 # --- the Python interface --------------------------------------------------------------------------------------------
 
 
 def test_the_interface_of_the_readme(pair: Pair, checkpoints: Path, text: str) -> None:
-    import matplotlib as mpl
-
-    mpl.use("agg")
     m = ss.compare([str(checkpoints / "base"), str(checkpoints / "tuned")], data=text, unit="mean", measures="ckasim")
     frame = m["ckasim"].to_frame()
     assert list(frame.index) == list(frame.columns) == [f"{n}:{k}" for n in ("base", "tuned") for k in range(4)]
-    assert m["ckasim"].between("base", "tuned").plot().axes
     x, y = (plain.activations(checkpoints / n, tiny.SENTENCES, "mean")[1] for n in ("base", "tuned"))
     with pytest.warns(UserWarning, match="unrelated layers score ckasim"):
         one = ss.similarity(x, y, "ckasim")
@@ -533,8 +573,8 @@ def test_columns_that_were_inferred_are_recorded_and_told(checkpoints: Path, tmp
     )
     saved = json.loads((tmp_path / "run" / "result.json").read_text())["data"]
     assert (saved["text"], saved["pair"], saved["label"]) == ("review", None, "stars")
-    assert "the text of t.jsonl is read from column 'review'; --text chooses another" in told.notes
-    assert "review" in page(found)
+    assert any("column 'review'" in note and "--text" in note for note in told.notes)
+    assert found.data["text"] == "review"
 
 
 def test_one_similarity_is_of_one_measure() -> None:
@@ -585,9 +625,11 @@ def test_too_few_rows(checkpoints: Path) -> None:
         ss.compare(checkpoints / "base", data=corpus, unit="mean")
 
 
-def test_a_result_of_another_format_is_not_overwritten_unasked(tmp_path: Path) -> None:
-    with RunFolder.open(tmp_path) as folder:
-        (tmp_path / "result.json").write_text('{"format": 99}')
-        with pytest.raises(StratoscopeError, match=r"has format 99.*in another folder or with --overwrite"):
-            _finished(folder, "request", overwrite=False, progress=Silent())
-        assert _finished(folder, "request", overwrite=True, progress=Silent()) is None
+def test_a_result_of_another_format_is_not_overwritten_unasked(pair: Pair, tmp_path: Path) -> None:
+    pair(out=tmp_path)
+    record = json.loads((tmp_path / "result.json").read_text())
+    (tmp_path / "result.json").write_text(json.dumps(record | {"format": 99}))
+    with pytest.raises(StratoscopeError, match=r"of format 99.*--overwrite"):
+        pair(out=tmp_path)
+    assert list(pair(out=tmp_path, overwrite=True)) == ["ckasim"]
+    assert list(ss.load(tmp_path)) == ["ckasim"]

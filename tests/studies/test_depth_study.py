@@ -1,18 +1,20 @@
 from __future__ import annotations
 
-import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from toys import Told, choices, classification, regression
+import transformers
+from toys import KilledError, Reads, choices, classification, distinct, killing, plain, regression
 
 import tiny
-from stratoscope.TODO.depth import DEPTH
-from stratoscope.results.depth import Depth
+from conftest import LEARN
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.value import Value, spread
 from stratoscope.data.metrics import metric_named
 from stratoscope.data.tasks.data import TaskData
 from stratoscope.models.open.loading import ModelSpec, open_model
@@ -20,47 +22,40 @@ from stratoscope.models.read import store
 from stratoscope.models.read.head import predict
 from stratoscope.models.surgery.blocks import truncated_to, without
 from stratoscope.models.text.examples import tokenise
-from stratoscope.studies.depth import parts as depthparts
+from stratoscope.results.depth import Depth
+from stratoscope.runs.folder import RunFolder
+from stratoscope.studies.depth import judge
+from stratoscope.studies.depth import study as depth_study
 from stratoscope.studies.depth.study import DepthOptions, depth
-from stratoscope.studies.finetune.study import FinetuneOptions, finetune
+from stratoscope.studies.finetune.study import finetune
 
 LAYERS = tiny.LAYERS + 1
-LEARN = FinetuneOptions(recipe="quick", lr=3e-3, epochs=10, batch=8, length=24)
-
-
-class KilledError(Exception):
-    pass
+BRIEF = DepthOptions(skip=False)
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("depth") / "base"
-    return tiny.checkpoint("bert", folder, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+def found(calm: Path, tuned: Path, tmp_path_factory: pytest.TempPathFactory) -> Depth:
+    return depth(tuned, classification(), base=calm, out=tmp_path_factory.mktemp("depth"))
 
 
-@pytest.fixture(scope="module")
-def tuned(base: Path) -> Path:
-    return finetune(base, classification(), out=base.parent / "tuned", options=LEARN)[0].folder
-
-
-@pytest.fixture(scope="module")
-def found(base: Path, tuned: Path) -> Depth:
-    return depth(tuned, classification(), base=base, out=base.parent / "run")
-
-
-def naive(folder: Path, task: TaskData, cut: Callable[..., object], length: int = 24) -> float:
+def naive(folder: Path, task: TaskData, cut: Callable[..., Any], length: int = 24) -> float:
     """The metric of a model cut by surgery, in an evaluation of its own."""
     model = open_model(ModelSpec(str(folder), device="cpu"), task)
-    with cut(model.module):  # type: ignore[attr-defined]
+    with cut(model.module):
         scores = predict(model, tokenise(task, "validation", model.encoder, length=length))
     return metric_named(task.metric).score(scores, task.targets("validation"))
 
 
+# --- the numbers -----------------------------------------------------------------------------------------------------
+
+
 def test_untuned_is_the_truncated_model_and_ends_with_the_whole_one(found: Depth, tuned: Path) -> None:
-    points = found.curve("untuned").points
+    curve = found.curve("untuned")
     for k in range(LAYERS):
-        assert points[k].value == naive(tuned, classification(), lambda m, k=k: truncated_to(m, k))
-    assert points[-1] == found.full
+        assert curve.points[k].value == naive(tuned, classification(), lambda m, k=k: truncated_to(m, k))
+    assert curve.points[-1] == found.full
+    assert curve.replicates is not None
+    np.testing.assert_array_equal(curve.replicates[:, -1], found.full_replicates)
     assert found.full.value > 0.9  # it learned something to be taken away
     assert found.full.low <= found.full.value <= found.full.high
 
@@ -84,57 +79,13 @@ def test_tuned_heads_on_every_layer(found: Depth) -> None:
         points = found.curve(name).points
         assert points[0].value == found.majority  # the first token is the same in every text
         assert all(p.value > found.majority + 0.2 for p in points[1:])  # no cliff: the last word gives the class away
-    assert any("layer 0 gives the head the same vector for every text" in w for w in found.warnings)
-
-
-def test_the_result_is_kept_and_the_parts_are_not(found: Depth, base: Path, tuned: Path) -> None:
-    run = base.parent / "run"
-    assert not (run / "parts").exists()
-    assert Depth.load(run).curves == found.curves
-    assert found.task["n_train"] == found.task["n_validation"] == 32
-    assert found.provenance["length"] == 24  # as it was fine-tuned
-    told = Told()
-    depth(tuned, classification(), base=base, out=run, progress=told)
-    assert any("already holds this result" in n for n in told.notes)
-
-
-@pytest.mark.parametrize(
-    ("of", "at"), [("reading", 3), ("reading", 9), ("reading", 13), ("tuning", 2), ("tuning", 5), ("skipping", 2)]
-)
-def test_a_killed_run_ends_with_the_same_numbers(
-    of: str, at: int, found: Depth, base: Path, tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store, "CHUNK", 8)
-    monkeypatch.setattr(store, "SHARD_BYTES", 4 * LAYERS * tiny.HIDDEN * 8)  # eight examples
-    monkeypatch.setattr(depthparts, "SPAN_ROWS", 8)
-    units = 0
-
-    def stop(done: int) -> None:
-        nonlocal units
-        units += 1
-        if units > at:
-            raise KilledError
-
-    with pytest.raises(KilledError):
-        depth(tuned, classification(), base=base, out=tmp_path, progress=Told(stop, of))
-    kept = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "parts").glob("*.safetensors")}
-    assert kept
-    remade = []
-    monkeypatch.setattr(depthparts, "save_file", lambda tensors, path: (remade.append(path.name), SAVE(tensors, path)))
-    again = depth(tuned, classification(), base=base, out=tmp_path)
-    assert not {name for name in kept if any(name in path for path in remade)}
-    assert again.curves == found.curves
-    np.testing.assert_equal(again.skip, found.skip)
-    np.testing.assert_equal(again.skip_agreement, found.skip_agreement)
-
-
-SAVE = depthparts.save_file
+    assert any("layer 0" in w and "same vector" in w for w in found.warnings)
 
 
 @pytest.mark.parametrize("task", [regression(), choices()], ids=lambda t: t.name)
-def test_regressions_and_choices(task: TaskData, base: Path, tmp_path: Path) -> None:
-    folder = finetune(base, task, out=tmp_path / "tuned", options=LEARN)[0].folder
-    got = depth(folder, task, base=base, out=tmp_path / "run")
+def test_regressions_and_choices(task: TaskData, calm: Path, tmp_path: Path) -> None:
+    folder = finetune(calm, task, out=tmp_path / "tuned", options=LEARN)[0].folder
+    got = depth(folder, task, base=calm, out=tmp_path / "run")
     for k, point in enumerate(got.curve("untuned").points):
         assert point.value == pytest.approx(naive(folder, task, lambda m, k=k: truncated_to(m, k)), abs=1e-6)
     assert got.full.value > 0.8
@@ -143,52 +94,144 @@ def test_regressions_and_choices(task: TaskData, base: Path, tmp_path: Path) -> 
     assert np.isnan(got.skip_agreement).all() == task.regression
 
 
+# --- resamples -------------------------------------------------------------------------------------------------------
+
+
+def test_curves_are_resampled_together_and_their_intervals_are_those_of_the_resamples(found: Depth) -> None:
+    """Where a head scores all rows as another does, so it does on every resample; a share changes with what is drawn."""
+    number = len(found.full_replicates)  # type: ignore[arg-type]
+    for curve in found.curves:
+        assert curve.replicates is not None
+        assert curve.replicates.shape == (number, LAYERS)
+        assert curve.interval is not None
+        low, high = spread(curve.values, curve.replicates, curve.interval)
+        assert curve.points == tuple(map(Value, curve.values, low, high))
+    constant = [found.curve(name).replicates[:, 0] for name in ("tuned", "tunedorig")]  # type: ignore[index]
+    np.testing.assert_array_equal(*constant)  # both name the majority: the same rows were drawn for both
+    assert constant[0].std() > 0.02
+    assert constant[0].mean() == pytest.approx(found.majority, abs=0.02)
+
+
+def test_spans_are_resampled_as_the_curves_are(found: Depth) -> None:
+    blocks = LAYERS - 1
+    drawn, skip = found.skip_replicates, found.skip
+    assert drawn is not None
+    assert skip is not None
+    assert drawn.shape == (judge.SPAN_RESAMPLES, blocks, blocks)
+    assert (np.isnan(drawn) == np.isnan(skip)).all()
+    # without its last blocks the model is the one truncated there
+    untuned = found.curve("untuned")
+    for first in range(1, blocks + 1):
+        assert skip[first - 1, -1] == untuned.values[first - 1]
+        np.testing.assert_allclose(
+            drawn[:, first - 1, -1],
+            untuned.replicates[: judge.SPAN_RESAMPLES, first - 1],  # type: ignore[index]
+            atol=1e-12,
+        )
+
+
+def test_another_seed_draws_other_rows(found: Depth, tuned: Path, tmp_path: Path) -> None:
+    other = depth(tuned, classification(), out=tmp_path, options=replace(BRIEF, seed=1))
+    untuned = [r.curve("untuned") for r in (found, other)]
+    np.testing.assert_array_equal(untuned[0].values, untuned[1].values)
+    assert (untuned[0].replicates != untuned[1].replicates).any()
+
+
+# --- the run ---------------------------------------------------------------------------------------------------------
+
+
+def test_texts_are_as_long_as_in_fine_tuning_and_models_opened_once(
+    found: Depth, calm: Path, tuned: Path, reads: Reads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert found.provenance["length"] == LEARN.length
+    assert found.task["n_train"] == found.task["n_validation"] == 32
+    opened: list[str] = []
+    for module in (judge, depth_study):
+        if hasattr(module, "open_model"):
+            own = module.open_model
+            monkeypatch.setattr(module, "open_model", lambda s, *a, **k: (opened.append(s.label), own(s, *a, **k))[1])
+    task = distinct(24, 40)
+    depth(tuned, task, base=calm, out=tmp_path, options=BRIEF)
+    assert sorted(opened) == ["base", "seed-0"]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(calm)
+    texts = [e.texts[0][0] for e in (*task.train, *task.validation)]
+    once = Counter(tuple(tokenizer(t, truncation=True, max_length=24)["input_ids"]) for t in texts)
+    assert list(reads.texts.values()) == [once, once]
+
+
+@pytest.mark.parametrize(
+    ("of", "at"), [("reading", 9), ("reading", 32), ("tuning", 2), ("skipping", 9)]
+)
+def test_a_killed_run_ends_with_the_same_numbers(
+    of: str,
+    at: int,
+    found: Depth,
+    calm: Path,
+    tuned: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(store, "SHARD_BYTES", 4 * LAYERS * tiny.HIDDEN * 8)  # eight examples
+    monkeypatch.setattr(store, "CHUNK", 8)
+    monkeypatch.setattr(judge, "SPAN_ROWS", 8)
+    with pytest.raises(KilledError):
+        depth(tuned, classification(), base=calm, out=tmp_path, progress=killing(of, at))
+    kept = {p.name for p in (tmp_path / "parts").glob("*.safetensors")}
+    saved: list[str] = []
+    save = RunFolder.save
+    monkeypatch.setattr(RunFolder, "save", lambda self, name, t: (saved.append(name), save(self, name, t))[1])
+    again = depth(tuned, classification(), base=calm, out=tmp_path)
+    assert kept
+    assert not kept & set(saved)
+    for a, b in zip(again.curves, found.curves, strict=True):
+        np.testing.assert_allclose(a.values, b.values, atol=1e-9)
+    np.testing.assert_allclose(again.skip, found.skip, atol=1e-9)  # type: ignore[arg-type]
+    np.testing.assert_allclose(again.skip_agreement, found.skip_agreement, atol=1e-9)  # type: ignore[arg-type]
+
+
 def test_without_base_and_without_skipping(tuned: Path, tmp_path: Path) -> None:
-    got = depth(tuned, classification(), out=tmp_path, options=DepthOptions(skip=False))
+    got = depth(tuned, classification(), out=tmp_path, options=BRIEF)
     assert [c.name for c in got.curves] == ["untuned", "tuned"]
-    assert got.base is got.skip is got.skip_agreement is None
+    assert got.base is got.skip is got.skip_agreement is got.skip_replicates is None
+    assert plain(Depth.load(tmp_path)) == plain(got)
 
 
-def test_a_model_worse_than_its_baselines_is_said_to_be(base: Path, tmp_path: Path) -> None:
+def test_a_model_worse_than_its_baselines_is_said_to_be(tmp_path: Path) -> None:
     names = {0: "bad", 1: "good"}
     folder = tiny.checkpoint(
         "bert", tmp_path / "poor", head="classification", id2label=names, label2id={"bad": 0, "good": 1}
     )
-    got = depth(folder, classification(), out=tmp_path / "run", options=DepthOptions(skip=False))
+    got = depth(folder, classification(), out=tmp_path / "run", options=BRIEF)
     assert got.full.value < got.bag_of_words
     assert "does not beat the bag of words" in got.warnings[0]
 
 
-def test_long_texts_are_cut_and_counted(tuned: Path, tmp_path: Path) -> None:
-    got = depth(tuned, classification(), out=tmp_path, options=DepthOptions(skip=False, length=8))
-    assert any("are longer than 8 tokens and were cut" in w for w in got.warnings)
+def test_long_texts_are_truncated_and_counted(tuned: Path, tmp_path: Path) -> None:
+    got = depth(tuned, classification(), out=tmp_path, options=replace(BRIEF, length=8))
+    assert any("longer than 8 tokens" in w for w in got.warnings)
 
 
-def test_another_result_is_not_overwritten_unasked(tuned: Path, tmp_path: Path) -> None:
-    brief = DepthOptions(skip=False)
-    depth(tuned, classification(), out=tmp_path, options=brief)
-    other = replace(brief, seed=1)
-    with pytest.raises(StratoscopeError, match="holds another result; choose another --out or give --overwrite"):
-        depth(tuned, classification(), out=tmp_path, options=other)
-    depth(tuned, classification(), out=tmp_path, options=replace(other, overwrite=True))
-    plain = json.loads((tmp_path / DEPTH).read_text())
-    assert plain["provenance"]["seed"] == 1
-    (tmp_path / DEPTH).write_text("{}")
-    assert depth(tuned, classification(), out=tmp_path, options=brief).provenance["seed"] == 0
+def test_a_base_of_a_shorter_window_reads_as_far_as_it_does(tuned: Path, calm: Path, tmp_path: Path) -> None:
+    short = tmp_path / "short"
+    transformers.AutoModel.from_pretrained(calm).save_pretrained(short)
+    tiny.tokenizer("bert", max_length=12).save_pretrained(short)
+    got = depth(tuned, classification(), base=short, out=tmp_path / "run", options=BRIEF)
+    assert got.curve("tunedorig").points[-1].value > got.majority
 
 
 def test_a_base_of_another_shape_is_refused(tuned: Path, tmp_path: Path) -> None:
     small = tiny.checkpoint("bert", tmp_path / "small", layers=2)
-    with pytest.raises(StratoscopeError, match=r"was not tuned from 'small' \(bert, 2 blocks, width 32\); give"):
+    with pytest.raises(StratoscopeError, match=r"'small' \(bert, 2 blocks, width 32\)"):
         depth(tuned, classification(), base=small, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (DepthOptions(seed=-1), "expected a --seed of at least 0 and below 2.63, got -1"),
-        (DepthOptions(batch_tokens=0), "expected --batch-tokens of at least 1, got 0"),
-        (DepthOptions(length=4096), "expected --length of at most 128"),
+        (DepthOptions(seed=-1), "--seed of at least 0 .*got -1"),
+        (DepthOptions(batch_tokens=0), "--batch-tokens of at least 1, got 0"),
+        (DepthOptions(length=4096), "--length of at most 128"),
     ],
 )
 def test_bad_options_are_refused(options: DepthOptions, words: str, tuned: Path, tmp_path: Path) -> None:
@@ -197,8 +240,8 @@ def test_bad_options_are_refused(options: DepthOptions, words: str, tuned: Path,
     assert not (tmp_path / "run").exists()
 
 
-def test_a_model_without_a_fitting_head_is_refused(base: Path, tuned: Path, tmp_path: Path) -> None:
+def test_a_model_without_a_fitting_head_is_refused(calm: Path, tuned: Path, tmp_path: Path) -> None:
     with pytest.raises(StratoscopeError, match="'base' has no task head"):
-        depth(base, classification(), out=tmp_path)
-    with pytest.raises(StratoscopeError, match=r"has 2 labels \(bad, good\), rated needs 1 label"):
+        depth(calm, classification(), out=tmp_path)
+    with pytest.raises(StratoscopeError, match=r"2 labels \(bad, good\), rated needs 1 label"):
         depth(tuned, regression(), out=tmp_path)

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import random
 import re
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -14,26 +15,22 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from toys import Told, choices, classification, regression, verdicts
+from toys import KilledError, Reads, Told, choices, classification, killing, plain, regression, verdicts
 
 import tiny
+from conftest import LEARN
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.runs.folder import RunFolder
+from stratoscope.core.value import Value
 from stratoscope.data.tasks.data import TaskData
 from stratoscope.models.open.loading import ModelSpec
 from stratoscope.models.text.examples import Inputs
-from stratoscope.studies.finetune.study import CHECKPOINTS, Finetuned, FinetuneOptions, finetune
+from stratoscope.results.finetuned import Finetuned
+from stratoscope.runs.folder import RunFolder
+from stratoscope.studies.finetune.options import FinetuneOptions
+from stratoscope.studies.finetune.study import TRAINING, finetune
 
 WEIGHTS = "model.safetensors"
-LEARN = FinetuneOptions(recipe="quick", lr=3e-3, epochs=10, batch=8)
 BRIEF = FinetuneOptions(recipe="wu2020", lr=1e-3, max_steps=10, batch=8, warmup=0.1, checkpoint_steps=3)
-
-
-@pytest.fixture(scope="module")
-def calm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A base that learns fast, without dropout."""
-    folder = tmp_path_factory.mktemp("calm") / "base"
-    return tiny.checkpoint("bert", folder, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +50,10 @@ def weights(found: Finetuned) -> bytes:
 
 
 def lasting(found: Finetuned) -> dict[str, Any]:
-    """The record without what may differ between two runs of one request: the time they took."""
-    return {k: v for k, v in found.record.items() if k != "seconds"}
+    """The record without what may differ between two runs of one request: the time they took, and what was said."""
+    record: dict[str, Any] = plain(replace(found, seconds=0.0))
+    record["provenance"]["request"].pop("said")
+    return record
 
 
 def plain_scores(folder: Path, task: TaskData, head: str = "AutoModelForSequenceClassification") -> np.ndarray:
@@ -84,43 +83,43 @@ def test_a_separable_task_is_learnt_and_the_checkpoint_is_standard(
     capfd.readouterr()
     (found,) = finetune(calm, task, out=tmp_path / "out", options=LEARN)
     assert capfd.readouterr() == ("", "")
-    assert found.score == 1.0
-    assert found.interval == (1.0, 1.0)
+    assert found.score == Value(1.0, 1.0, 1.0)
     assert found.folder == tmp_path / "out" / "seed-0"
     assert (plain_scores(found.folder, task).argmax(1) == task.targets("validation")).all()
     config = json.loads((found.folder / "config.json").read_text())
     assert config["id2label"] == {"0": "bad", "1": "good"}
     assert config["architectures"] == ["BertForSequenceClassification"]
     names = {p.name for p in found.folder.iterdir()}
-    assert names == {"config.json", WEIGHTS, "tokenizer.json", "tokenizer_config.json", "finetune.json"}
+    assert names == {
+        ".lock", "config.json", WEIGHTS, "tokenizer.json", "tokenizer_config.json", "finetune.json", "run.yaml",
+    }  # fmt: skip
     assert json.loads((found.folder / "tokenizer.json").read_text())["truncation"] is None
 
 
-def test_the_record_says_how_the_model_was_made(calm: Path, tmp_path: Path) -> None:
-    task = classification()
-    (found,) = finetune(calm, task, out=tmp_path, options=LEARN)
-    record = Finetuned.load(found.folder).record
-    assert record == found.record
-    recipe = {k: record["recipe"][k] for k in ("name", "lr", "batch", "epochs", "steps", "warmup", "length")}
+def test_the_record_says_how_the_model_was_made(learnt: tuple[Finetuned, ...]) -> None:
+    found, task = learnt[0], classification()
+    assert plain(Finetuned.load(found.folder)) == plain(found)
+    recipe = {k: found.recipe[k] for k in ("name", "lr", "batch", "epochs", "steps", "warmup", "length")}
     assert recipe == {
-        "name": "quick", "lr": 3e-3, "batch": 8, "epochs": 10, "steps": 40, "warmup": 4, "length": 128,
+        "name": "quick", "lr": 3e-3, "batch": 8, "epochs": 10, "steps": 40, "warmup": 4, "length": 24,
     }  # fmt: skip
-    assert record["baselines"] == {"majority": 0.5, "bag_of_words": 1.0}
-    assert record["metric"] == {"name": "accuracy", "value": 1.0, "low": 1.0, "high": 1.0, "parts": {"accuracy": 1.0}}
-    assert (record["seed"], record["head"], record["parameters"]["frozen"]) == (0, "fresh", 0)
-    assert record["task"]["fingerprint"] == task.fingerprint
-    assert [step for step, _ in record["early"]["scores"]] == [10, 20, 30]
-    losses = [loss for _, loss in record["loss"]]
+    assert found.baselines == {"majority": 0.5, "bag_of_words": 1.0}
+    assert (found.metric, found.score, found.parts) == ("accuracy", Value(1.0, 1.0, 1.0), {"accuracy": 1.0})
+    assert (found.seed, found.head, found.parameters["frozen"]) == (0, "fresh", 0)
+    assert found.task["fingerprint"] == task.fingerprint
+    assert [step for step, _ in found.early["scores"]] == [10, 20, 30]
+    losses = [loss for _, loss in found.loss]
     assert losses[0] > 0.4 > 0.1 > losses[-1]
-    assert record["seconds"] > 0
-    assert {"torch", "transformers", "python"} <= set(record["versions"])
+    assert found.seconds > 0
+    assert {"torch", "transformers", "python"} <= set(found.provenance["versions"])
+    assert found.pruned is None
 
 
 def test_regression_learns_a_number(calm: Path, tmp_path: Path) -> None:
     task = regression()
     (found,) = finetune(calm, task, out=tmp_path, options=LEARN)
     assert found.metric == "correlation"
-    assert found.score > 0.9
+    assert found.score.value > 0.9
     scores = plain_scores(found.folder, task)
     assert scores.shape == (32, 1)
     assert np.abs(scores[:, 0] - task.targets("validation")).mean() < 1  # on the scale of the targets, 0.5 and 4.5
@@ -130,7 +129,7 @@ def test_regression_learns_a_number(calm: Path, tmp_path: Path) -> None:
 def test_multiple_choice_learns_which_ending_fits(calm: Path, tmp_path: Path) -> None:
     task = choices()
     (found,) = finetune(calm, task, out=tmp_path, options=LEARN)
-    assert found.score == 1.0
+    assert found.score.value == 1.0
     scores = plain_scores(found.folder, task, "AutoModelForMultipleChoice")
     assert (scores.argmax(1) == task.targets("validation")).all()
 
@@ -144,7 +143,7 @@ def test_a_decoder_without_padding_token_gets_one(tmp_path: Path) -> None:
     assert config["pad_token_id"] == tokens.eos_token_id
     assert config.get("use_cache", True) is True
     scores = plain_scores(found.folder, task)
-    assert (scores.argmax(1) == task.targets("validation")).mean() == found.score
+    assert (scores.argmax(1) == task.targets("validation")).mean() == found.score.value
 
 
 def test_random_weights_can_be_trained_as_a_control(calm: Path, tmp_path: Path) -> None:
@@ -156,7 +155,7 @@ def test_random_weights_can_be_trained_as_a_control(calm: Path, tmp_path: Path) 
     drawn = transformers.AutoModel.from_config(transformers.AutoConfig.from_pretrained(calm)).state_dict()
     stored = load_file(found.folder / WEIGHTS)
     assert torch.equal(stored["bert.encoder.layer.0.output.dense.weight"], drawn["encoder.layer.0.output.dense.weight"])
-    assert found.record["base"]["random_init"] is True
+    assert found.base["random_init"] is True
 
 
 def test_a_model_below_the_simple_baselines_is_told(base: Path, tmp_path: Path) -> None:
@@ -236,10 +235,10 @@ def test_frozen_parameters_are_bit_identical_and_the_others_move(
     assert moved & frozen <= {k for k in frozen if "key.bias" in k}
     assert all(torch.equal(before[k], after[k]) for k in frozen)
     assert set(before) - frozen - unused <= moved
-    assert found.record["parameters"]["frozen"] == sum(before[k].numel() for k in frozen)
+    assert found.parameters["frozen"] == sum(before[k].numel() for k in frozen)
 
 
-# --- killed and gone on ----------------------------------------------------------------------------------------------
+# --- killed and resumed -----------------------------------------------------------------------------------------------
 
 
 def killed_at(step: int, base: Path, out: Path, options: FinetuneOptions) -> None:
@@ -259,7 +258,7 @@ def killed_at(step: int, base: Path, out: Path, options: FinetuneOptions) -> Non
 
 
 def checkpoint_steps(out: Path) -> list[int]:
-    return sorted(int(p.name.rpartition("-")[2]) for p in (out / "seed-0" / CHECKPOINTS).glob("*/checkpoint-*"))
+    return sorted(int(p.name.rpartition("-")[2]) for p in (out / "seed-0" / "parts" / TRAINING).glob("*/checkpoint-*"))
 
 
 @pytest.mark.parametrize(("every", "at"), [(3, 5), (4, 6)], ids=["inside an epoch", "at the end of an epoch"])
@@ -271,10 +270,10 @@ def test_a_killed_run_ends_as_if_it_had_not_been(
     last = max(checkpoint_steps(tmp_path))
     told = Told()
     (found,) = finetune(base, classification(), out=tmp_path, options=options, progress=told)
-    assert f"fine-tuning base, seed 0: resuming from step {last} of 10" in told.notes
+    assert any(f"from step {last} of 10" in note for note in told.notes)
     assert weights(found) == weights(whole)
     assert lasting(found) == lasting(whole)
-    assert not (found.folder / CHECKPOINTS).exists()
+    assert not (found.folder / "parts").exists()
 
 
 def test_a_killed_run_with_grouped_batches_goes_on_among_the_same_rows(base: Path, tmp_path: Path) -> None:
@@ -282,7 +281,7 @@ def test_a_killed_run_with_grouped_batches_goes_on_among_the_same_rows(base: Pat
     (whole,) = finetune(base, classification(), out=tmp_path / "whole", options=options)
     killed_at(8, base, tmp_path / "killed", options)
     (found,) = finetune(base, classification(), out=tmp_path / "killed", options=options)
-    assert whole.record["recipe"]["grouped"]
+    assert whole.recipe["grouped"]
     assert weights(found) == weights(whole)
     assert lasting(found) == lasting(whole)
 
@@ -290,11 +289,11 @@ def test_a_killed_run_with_grouped_batches_goes_on_among_the_same_rows(base: Pat
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(base: Path, whole: Finetuned, tmp_path: Path) -> None:
     killed_at(8, base, tmp_path, BRIEF)
     assert checkpoint_steps(tmp_path) == [3, 6]
-    (optimizer,) = tmp_path.glob("seed-0/checkpoints/*/checkpoint-6/optimizer.pt")
+    (optimizer,) = tmp_path.glob(f"seed-0/parts/{TRAINING}/*/checkpoint-6/optimizer.pt")
     optimizer.write_bytes(optimizer.read_bytes()[:-100])
     told = Told()
     (found,) = finetune(base, classification(), out=tmp_path, options=BRIEF, progress=told)
-    assert any("resuming from step 3 of 10" in n for n in told.notes)
+    assert any("from step 3 of 10" in n for n in told.notes)
     assert weights(found) == weights(whole)
 
 
@@ -303,45 +302,75 @@ def test_checkpoints_of_another_request_are_not_picked_up(base: Path, whole: Fin
     assert checkpoint_steps(tmp_path) == [3, 6]
     told = Told()
     (found,) = finetune(base, classification(), out=tmp_path, options=BRIEF, progress=told)
-    assert not any("going on" in n for n in told.notes)
+    assert not any("from step" in n for n in told.notes)
     assert weights(found) == weights(whole)
 
 
-def test_a_finished_model_is_kept_and_a_damaged_one_made_again(base: Path, tmp_path: Path) -> None:
-    (first,) = finetune(base, classification(), out=tmp_path, options=BRIEF)
-    stamp = (first.folder / WEIGHTS).stat().st_mtime_ns
-    told = Told()
-    (second,) = finetune(base, classification(), out=tmp_path, options=BRIEF, progress=told)
-    assert second.record == first.record
-    assert (first.folder / WEIGHTS).stat().st_mtime_ns == stamp
-    assert told.notes == [f"{first.folder} already holds this model; nothing to do"]
-    sound = weights(first)
-    (first.folder / WEIGHTS).write_bytes(sound[:-4] + b"\0\0\0\1")
-    (third,) = finetune(base, classification(), out=tmp_path, options=BRIEF)
-    assert weights(third) == sound
+@pytest.mark.parametrize("damage", [WEIGHTS, "config.json", "finetune.json"])
+def test_a_damaged_model_is_made_again(base: Path, whole: Finetuned, tmp_path: Path, damage: str) -> None:
+    shutil.copytree(whole.folder, tmp_path / "seed-0")
+    path, told = tmp_path / "seed-0" / damage, Told()
+    path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\1")
+    (again,) = finetune(base, classification(), out=tmp_path, options=BRIEF, progress=told)
+    assert any("damaged and is made again" in note for note in told.notes)
+    assert weights(again) == weights(whole)
+    assert lasting(again) == lasting(whole)
+    assert plain(Finetuned.load(tmp_path / "seed-0")) == plain(again)
+
+
+def test_a_model_without_its_weights_is_made_again(base: Path, whole: Finetuned, tmp_path: Path) -> None:
+    shutil.copytree(whole.folder, tmp_path / "seed-0")
+    (tmp_path / "seed-0" / WEIGHTS).unlink()
+    (again,) = finetune(base, classification(), out=tmp_path, options=BRIEF)
+    assert weights(again) == weights(whole)
 
 
 def test_another_model_is_overwritten_only_when_asked(base: Path, whole: Finetuned, tmp_path: Path) -> None:
     (first,) = finetune(base, classification(), out=tmp_path, options=replace(BRIEF, lr=5e-3))
-    with pytest.raises(StratoscopeError, match="holds a model fine-tuned otherwise; choose another --out or give --ov"):
+    with pytest.raises(StratoscopeError, match=r"holds another result: lr \(0.005, now 0.001\).*--overwrite"):
         finetune(base, classification(), out=tmp_path, options=BRIEF)
-    assert Finetuned.load(first.folder).record == first.record
+    assert plain(Finetuned.load(first.folder)) == plain(first)
     (second,) = finetune(base, classification(), out=tmp_path, options=replace(BRIEF, overwrite=True))
     assert weights(second) == weights(whole)
+
+
+def test_other_seeds_do_not_disturb_one_another(
+    base: Path, whole: Finetuned, reads: Reads, tmp_path: Path
+) -> None:
+    """One seed is finished and one was killed when both are asked for."""
+    shutil.copytree(whole.folder, tmp_path / "seed-0")
+    before = {p.name: (p.read_bytes(), p.stat().st_mtime_ns) for p in (tmp_path / "seed-0").iterdir()}
+    second = replace(BRIEF, first_seed=1)
+    with pytest.raises(KilledError):
+        finetune(base, classification(), out=tmp_path, options=second, progress=killing("fine-tuning", 8))
+    reads.texts.clear()
+    told = Told()
+    zero, one = finetune(base, classification(), out=tmp_path, options=replace(BRIEF, seeds=2), progress=told)
+    assert [any(words in n for n in told.notes) for words in ("nothing to do", "from step 6 of 10")] == [True, True]
+    after = {p.name: (p.read_bytes(), p.stat().st_mtime_ns) for p in (tmp_path / "seed-0").iterdir()}
+    changed = {name for name in after if after[name] != before[name]}
+    assert changed <= {"run.yaml"}
+    assert after["run.yaml"][0] == before["run.yaml"][0]
+    assert (zero.seed, one.seed) == (0, 1)
+    assert weights(one) != weights(zero)
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_folder_in_use_is_refused(base: Path, tmp_path: Path) -> None:
-    with RunFolder.open(tmp_path), pytest.raises(StratoscopeError, match="is in use by another run"):
+    with RunFolder.open(tmp_path / "seed-0"), pytest.raises(StratoscopeError, match="is in use by another run"):
         finetune(base, classification(), out=tmp_path, options=BRIEF)
 
 
 def test_a_folder_no_run_made_is_not_written_to(base: Path, tmp_path: Path) -> None:
     (tmp_path / "seed-0").mkdir()
-    with pytest.raises(StratoscopeError, match="seed-0 is there already and no run made it; choose another --out"):
-        finetune(base, classification(), out=tmp_path, options=BRIEF)
+    (tmp_path / "seed-0" / WEIGHTS).write_text("mine")
+    with pytest.raises(StratoscopeError, match="seed-0 is not empty and no run of stratoscope made it; choose another"):
+        finetune(base, classification(), out=tmp_path, options=replace(BRIEF, overwrite=True))
+    assert (tmp_path / "seed-0" / WEIGHTS).read_text() == "mine"
+    with pytest.raises(StratoscopeError, match="--out, got an empty name"):
+        finetune(base, classification(), out="", options=BRIEF)
 
 
 def test_a_loss_that_is_no_number_stops_the_run(base: Path, tmp_path: Path) -> None:
@@ -392,15 +421,15 @@ def test_a_record_that_is_missing_or_damaged_is_said(tmp_path: Path, whole: Fine
         Finetuned.load(tmp_path)
     text = (whole.folder / "finetune.json").read_text()
     (tmp_path / "finetune.json").write_text(text.replace('"seed": 0', '"seed": 1'))
-    with pytest.raises(StratoscopeError, match=r"finetune\.json is damaged \(its checksum does not match\)"):
+    with pytest.raises(StratoscopeError, match=r"finetune\.json is damaged .*checksum"):
         Finetuned.load(tmp_path)
-    (tmp_path / "finetune.json").write_text(text.replace('"format": 1', '"format": 2'))
-    with pytest.raises(StratoscopeError, match="has format 2, this version reads 1"):
+    (tmp_path / "finetune.json").write_text(text.replace('"format": 2', '"format": 3'))
+    with pytest.raises(StratoscopeError, match="'finetuned' of format 3, this version reads 'finetuned' of format 2"):
         Finetuned.load(tmp_path)
 
 
-def test_texts_that_are_cut_are_counted(base: Path, tmp_path: Path) -> None:
+def test_texts_that_are_truncated_are_counted(base: Path, tmp_path: Path) -> None:
     told = Told()
     (found,) = finetune(base, classification(), out=tmp_path, options=replace(BRIEF, length=8), progress=told)
-    assert f"{found.record['task']['cut']} texts of toy are longer than 8 tokens and were cut to that" in told.notes
-    assert found.record["task"]["cut"] > 0
+    assert found.task["truncated"] > 0
+    assert any(f"{found.task['truncated']} texts of toy are longer than 8 tokens" in n for n in told.notes)

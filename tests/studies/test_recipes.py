@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.options import described
 from stratoscope.models.train.trainer import PRECISIONS, Schedule, Setup, grouped_order, planned_steps, train_, windows
-from stratoscope.studies.finetune.recipes import RECIPES, FinetuneOptions, recipe_named, resolve
+from stratoscope.studies.finetune.options import FinetuneOptions, TrainingOptions
+from stratoscope.studies.finetune.recipes import RECIPES, recipe_named, resolve
 
 
 def test_the_published_recipes_are_as_published() -> None:
@@ -105,9 +107,7 @@ def test_grouped_batches_of_few_rows() -> None:
     assert len(set(partly[:8])) == len(set(partly[8:16])) == 8
 
 
-def test_every_field_but_the_checkpoints_is_a_cli_option() -> None:
-    from stratoscope.cli.options import Training
-
+def test_flags_yaml_and_keywords_have_every_field_but_the_checkpoints() -> None:
     fields = set(FinetuneOptions.__dataclass_fields__)
-    assert fields - set(Training.__dataclass_fields__) - {"freeze"} == {"checkpoint_steps"}
-    assert "every field but `checkpoint_steps`" in str(FinetuneOptions.__doc__)
+    assert fields - set(described(FinetuneOptions)) == {"checkpoint_steps"}
+    assert fields - set(TrainingOptions.__dataclass_fields__) == {"freeze"}, "prune freezes nothing"

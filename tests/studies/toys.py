@@ -1,11 +1,15 @@
-"""Toy tasks a tiny model can learn, and progress that remembers what it was told."""
+"""Toy tasks a tiny model can learn, progress that keeps notes or ends a run, and a count of what models read."""
 
 from __future__ import annotations
 
+import functools
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
+from stratoscope.core.record import to_plain
 from stratoscope.data.tasks.data import CHOICE, SINGLE, Example, TaskData
 
 GOOD, BAD = ("warm", "funny", "finest", "wonderful"), ("lazy", "wooden", "nowhere", "old")
@@ -22,6 +26,17 @@ def verdicts(rows: int, seed: int, *, pair: bool = False) -> tuple[Example, ...]
 def classification(rows: int = 32, *, seed: int = 0) -> TaskData:
     """Two classes; validation rows are the training rows."""
     return TaskData("toy", verdicts(rows, seed), verdicts(rows, seed), ("bad", "good"), SINGLE, "accuracy")
+
+
+def distinct(train: int = 24, validation: int = 40) -> TaskData:
+    """Texts of which no two are alike, 9 to 35 tokens long; the last word gives the class away."""
+    pairs = [(a, b) for a in TOPICS for b in TOPICS]
+    texts = [(f"{w} {a} {b}" if k % 3 else f"the {w} {a} and the {b} is {w}", float(w in GOOD))
+             for k, ((a, b), w) in enumerate((p, w) for p in pairs for w in (*GOOD, *BAD))]  # fmt: skip
+    random.Random(0).shuffle(texts)
+    examples = [Example(((t, None),), label) for t, label in texts]
+    parts = tuple(examples[:train]), tuple(examples[train : train + validation])
+    return TaskData("distinct", *parts, ("bad", "good"), SINGLE, "accuracy")
 
 
 def regression(rows: int = 32) -> TaskData:
@@ -61,3 +76,45 @@ class Told:
 
     def note(self, message: str) -> None:
         self.notes.append(message)
+
+
+class KilledError(Exception):
+    """Ends a run in the middle."""
+
+
+def killing(of: str, after: int) -> Told:
+    """Progress that ends the run once so many units of the steps whose label begins with `of` are done."""
+
+    def end(done: int) -> None:
+        if done >= after:
+            raise KilledError
+
+    return Told(end, of)
+
+
+class Reads:
+    """Which texts went through which encoder: token ids without padding, counted by the model's weights."""
+
+    def __init__(self) -> None:
+        self.texts: dict[float, Counter[tuple[int, ...]]] = {}
+
+    def __len__(self) -> int:
+        return sum(counted.total() for counted in self.texts.values())
+
+    def watch(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """The forward pass of an encoder, counted."""
+
+        @functools.wraps(forward)  # callers look at its parameters
+        def counted(module: Any, *args: Any, **kwargs: Any) -> Any:
+            ids, mask = args[0] if args else kwargs["input_ids"], kwargs["attention_mask"]
+            weights = round(float(sum(p.detach().double().sum() for p in module.parameters())), 6)
+            seen = self.texts.setdefault(weights, Counter())
+            seen.update(tuple(row[keep.bool()].tolist()) for row, keep in zip(ids, mask, strict=True))
+            return forward(module, *args, **kwargs)
+
+        return counted
+
+
+def plain(result: Any) -> Any:
+    """A result as plain data with all its arrays, to be compared."""
+    return to_plain(result)

@@ -48,7 +48,7 @@ def answer_of(
     """The answer of a run: what its results (of one kind, one or more) say, where the page is, what to run next."""
     from stratoscope.core.record import to_plain
     from stratoscope.results.result import Result
-    from stratoscope.runs.run import PAGE
+    from stratoscope.runs.folder import PAGE
 
     results = [results] if isinstance(results, Result) else list(results)
     kind = results[0].kind()

@@ -107,5 +107,5 @@ def answer(result: Result, sections: Sections) -> tuple[Card, ...]:
 
 
 def about_text(statement: Statement) -> str:
-    """What a statement is about, in one line."""
-    return " · ".join(f"{printable(k)} {printable(v)}" for k, v in statement.about.items())
+    """What a statement is about, in one line; sorted, as a saved result has it."""
+    return " · ".join(f"{printable(k)} {printable(v)}" for k, v in sorted(statement.about.items()))

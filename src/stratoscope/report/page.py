@@ -161,12 +161,12 @@ def _statements(statements: Sequence[Statement], works: Sequence[Work]) -> str:
 
 
 def _statement(s: Statement, id: str, work: Work | None) -> str:
-    numbers = " · ".join(f"{printable(k)} {number(v)}" for k, v in s.numbers.items())
+    numbers = " · ".join(f"{printable(k)} {number(v)}" for k, v in sorted(s.numbers.items()))
     more = f"<p>{html(s.text)}</p>" if s.text else ""
     more += f'<p class="note">{html(numbers)}</p>' if numbers else ""
     claim = f"<details><summary>{html(s.claim)}</summary>{more}</details>" if more else html(s.claim)
     reason = f'<p class="note reason">{html(s.reason)}</p>' if s.reason else ""
-    about = "".join(f'<span class="tag"><i>{html(k)}</i> {html(v)}</span> ' for k, v in s.about.items())
+    about = "".join(f'<span class="tag"><i>{html(k)}</i> {html(v)}</span> ' for k, v in sorted(s.about.items()))
     tested = f"<b>{number(s.value.value)}</b> <span>{interval(s.value)}</span>" if s.value.known else "–"
     margin = f'<span class="note">margin {s.margin:g}</span>' if s.value.known else ""
     source = f'<a href="#work-{work.key}">{html(s.source)}</a>' if work else html(s.source)

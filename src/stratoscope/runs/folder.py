@@ -185,7 +185,7 @@ def _checked(path: str | Path, makes: str | None) -> Path:
         if makes not in (None, kind.file):
             raise StratoscopeError(f"{folder} holds {kind.what} ({kind.file})", ANOTHER)
     if not is_ours(folder):
-        for name in (PARTS, FIGURES, PAGE, PROTOCOL):
+        for name in (PARTS, FIGURES, TABLES, PAGE, PROTOCOL, "citations.bib", ".written.json"):
             if _exists(folder / name):
                 raise StratoscopeError(f"{folder} has '{name}', which no run of stratoscope made", ANOTHER)
     return folder

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import cache
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
@@ -141,26 +142,47 @@ def store_layers(open: Callable[[], OpenedModel], model: Survey, reading: Readin
     layers = chosen_layers(model, reading.layers)
     bounds = reading.pieces()
     shards = _shards(bounds, reading, model, len(layers))
-    opened = cache(open)
-    paths = []
-    label = f"reading {reading.corpus.name} with {model.encoder.name}"
-    with run.progress.step(label, len(reading.corpus) // reading.choices) as advance:
-        for shard in shards:
-            left = (shard[-1] - shard[0]) // reading.choices
-
-            def counted(n: int) -> None:
-                nonlocal left
-                left -= n
-                advance(n)
-
-            def make(shard: list[int] = shard, counted: Advance = counted) -> dict[str, Tensor]:
-                return read_shard(opened(), reading, shard, layers, advance=counted)
-
-            paths.append(str(run.file(PART, reading.key(model, shard[0], shard[-1]), make).resolve()))
-            advance(left)
+    work = _Work(open, reading, layers, run.progress, f"reading with {model.encoder.name}")
+    with work:
+        paths = [str(run.file(PART, reading.key(model, s[0], s[-1]), partial(work.make, s)).resolve()) for s in shards]
     eps = torch.finfo(getattr(torch, reading.dtype(model))).eps
     rows = {name: _stored_rows(name, r, bounds, shards, paths, layers, eps) for name, r in reading.rows.items()}
     return Stored(rows, tuple(paths))
+
+
+class _Work(ExitStack):
+    """Opens the model, and then the step that shows progress, when the first shard has to be made."""
+
+    def __init__(
+        self,
+        open: Callable[[], OpenedModel],
+        reading: Reading,
+        layers: Sequence[int],
+        progress: Progress,
+        label: str,
+    ) -> None:
+        super().__init__()
+        self.open, self.reading, self.layers, self.progress, self.label = open, reading, layers, progress, label
+        self.model: OpenedModel | None = None
+        self.advance: Advance = lambda n: None
+        self.done = 0
+
+    def make(self, shard: Sequence[int]) -> dict[str, Tensor]:
+        reading = self.reading
+        if self.model is None:
+            self.model = self.open()
+            self.advance = self.enter_context(self.progress.step(self.label, len(reading.corpus) // reading.choices))
+        self._reach(shard[0])  # what was there already
+        tensors = read_shard(self.model, reading, shard, self.layers, advance=self._advanced)
+        self._reach(shard[-1])  # texts without a row
+        return tensors
+
+    def _advanced(self, n: int) -> None:
+        self.done += n
+        self.advance(n)
+
+    def _reach(self, text: int) -> None:
+        self._advanced(text // self.reading.choices - self.done)
 
 
 def read_shard(

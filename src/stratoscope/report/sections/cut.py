@@ -50,9 +50,8 @@ def parts(cut: Cut) -> Iterator[Section]:
     """Before and after, and how the cut was chosen, for this page or a study's."""
     name = printable(cut.metric)
     rows = printable(f"{cut.rows.get('confirm', 0):,} validation rows that took no part in the choice")
-    levels = tuple(
-        Level(k.replace("_", " "), v, d) for (k, v), d in zip(cut.baselines.items(), ("dot", "dash"), strict=False)
-    )
+    dashes = {"bag_of_words": "dash", "majority": "dot"}
+    levels = tuple(Level(k.replace("_", " "), cut.baselines[k], d) for k, d in dashes.items() if k in cut.baselines)
     head = "; the head was tuned for the layer it reads now" if cut.head.get("tuned") else ""
     bars = Bars(
         id="cut",

@@ -145,8 +145,7 @@ def make_plan(
     for seen in surveys:
         chosen_layers(seen, options.layers)
     rows = plan_rows(corpus, [s.encoder for s in surveys], options.unit)
-    if len(rows) < FEWEST_ROWS:
-        raise StratoscopeError(f"expected at least {FEWEST_ROWS} rows to compare, got {len(rows)}; give more text")
+    check_number(rows)
     wanted, notes = requests(options.measures, n=len(rows), width=max(s.width for s in surveys))
     notes += notes_of(specs, surveys, corpus, rows)
     return Plan(tuple(specs), tuple(surveys), corpus, rows, tuple(wanted), tuple(notes), options)
@@ -194,6 +193,12 @@ def check(options: CompareOptions) -> None:
     check_replicates(options.bootstrap)
     if options.memory is not None and options.memory < LEAST_MEMORY:
         raise StratoscopeError(f"expected --memory of at least 100MB, got {options.memory / 1e6:g}MB")
+
+
+def check_number(rows: Rows) -> None:
+    """Refuse rows that are too few to compare."""
+    if len(rows) < FEWEST_ROWS:
+        raise StratoscopeError(f"expected at least {FEWEST_ROWS} rows to compare, got {len(rows)}; give more text")
 
 
 def _corpus(data: str | Path | Corpus, options: CompareOptions) -> Corpus:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -58,16 +59,22 @@ def two_sides(
     task: TaskData,
     length: int | None,
     progress: Progress,
+    *,
+    judged: bool = True,
 ) -> list[Side]:
-    """The tuned model, and its base where it is given; what cannot be judged is refused here, before any work."""
+    """The tuned model, and its base where it is given; what cannot be `judged` is refused here, before any work.
+
+    Texts are truncated alike for both, and by a model whose window is shorter to that.
+    """
     given = (tuned,) if base is None else (tuned, base)
     specs = [m if isinstance(m, ModelSpec) else ModelSpec(str(m)) for m in given]
-    check_head(specs[0], task)
+    if judged:
+        check_head(specs[0], task)
     surveys = [survey(spec, progress=progress) for spec in specs]
-    _check_base(specs, surveys)
+    if judged:
+        _check_base(specs, surveys)
     longest = text_length(surveys[0].encoder, length, otherwise=trained_length(specs[0]))
-    lengths = [longest, *(min(longest, seen.encoder.window or longest) for seen in surveys[1:])]
-    return [Side(spec, seen, n) for spec, seen, n in zip(specs, surveys, lengths, strict=True)]
+    return [Side(spec, seen, longest) for spec, seen in zip(specs, surveys, strict=True)]
 
 
 def inputs_of(sides: Sequence[Side], task: TaskData) -> dict[str, Any]:
@@ -102,7 +109,7 @@ def _compute(sides: Sequence[Side], task: TaskData, options: DepthOptions, runni
     stored: list[dict[str, Stored]] = []
     for k, side in enumerate(sides):
         how: dict[str, Any] = {"mean": work.reads_mean, "scored": k == 0, "tokens": options.batch_tokens}
-        opener = work.tuned_model if k == 0 else work.base_model
+        opener = work.tuned_model if k == 0 else cache(work.base_model)
         readings = {split: head_reading(side, task, split, **how) for split in SPLITS}
         stored.append({split: store_layers(opener, side.seen, r, running) for split, r in readings.items()})
     return judge(work, *stored)

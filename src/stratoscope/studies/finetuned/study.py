@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from stratoscope.results.study import LOCALIZATION, Study
 from stratoscope.runs.run import Draw, Request, Run, run
 from stratoscope.studies.asked import models_asked, protocol, task_asked
 from stratoscope.studies.compare.options import CompareOptions
-from stratoscope.studies.compare.plan import Plan, check, named, notes_of
+from stratoscope.studies.compare.plan import Plan, check, check_number, named, notes_of
 from stratoscope.studies.compare.study import score_plan, work_of
 from stratoscope.studies.depth.judge import Side, Work, judge
 from stratoscope.studies.depth.options import DepthOptions
@@ -90,7 +90,7 @@ def study_finetuned(
     given = [m if isinstance(m, ModelSpec) else ModelSpec(str(m)) for m in (base, *tuned, *across)]
     _check_across(given, 1 + len(tuned))
     specs = named(given, random_init=options.control, seed=options.seed)
-    sides = two_sides(specs[1], specs[0], task, options.length, progress)
+    sides = two_sides(specs[1], specs[0], task, options.length, progress, judged=options.depth)
     known = {specs[1]: sides[0].seen, specs[0]: sides[1].seen}
     surveys = [known.get(spec) or survey(spec, progress=progress) for spec in specs]
     models = _Models(tuple(specs), tuple(surveys), len(tuned), len(across), options.control)
@@ -150,6 +150,7 @@ def _plan(models: _Models, chosen: Sequence[int], corpus: Corpus, how: CompareOp
     check(how)
     specs, surveys = [models.specs[k] for k in chosen], [models.surveys[k] for k in chosen]
     rows = plan_rows(corpus, [s.encoder for s in surveys], how.unit, truncate=length)
+    check_number(rows)
     wanted, notes = requests(how.measures, n=len(rows), width=max(s.width for s in surveys))
     notes += notes_of(specs, surveys, corpus, rows)
     return Plan(tuple(specs), tuple(surveys), corpus, rows, tuple(wanted), tuple(notes), how)
@@ -201,7 +202,7 @@ def _read(models: _Models, work: Work, options: StudyOptions, plans: Mapping[str
             if name != LOCALIZATION or k in models.without_across
         }
         readings = {"validation": Reading(whole, rows, truncate=length, batch_tokens=tokens)}
-        opener: Any = partial(open_model, spec, seen=seen, progress=work.run.progress)
+        opener: Any = cache(partial(open_model, spec, seen=seen, progress=work.run.progress))
         if options.depth and k < 2:
             side = work.tuned if k == 1 else work.base
             assert side is not None
