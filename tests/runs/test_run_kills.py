@@ -108,7 +108,7 @@ def files(folder: Path) -> dict[str, bytes]:
 def finished(out: Path) -> dict[str, int]:
     """Finished parts and when they were written."""
     marks = out.glob("parts/*.sha256")
-    return {p.stem: p.with_suffix("").stat().st_mtime_ns for p in marks}
+    return {p.stem: p.with_suffix("").stat().st_mtime_ns for p in marks if p.with_suffix("").exists()}
 
 
 def is_over(pid: int) -> bool:
