@@ -168,9 +168,7 @@ def batch_tokens() -> Any:
 
 
 def memory() -> Any:
-    return option(
-        None, "Memory to work in, e.g. 4GB; by default half of the machine's.", work=True, parse=parse_bytes
-    )
+    return option(None, "Memory to work in, e.g. 4GB; by default half of the machine's.", work=True, parse=parse_bytes)
 
 
 def workers() -> Any:
