@@ -114,9 +114,9 @@ def test_all_with_few_rows_leaves_out_what_saturates() -> None:
     for name in left:
         assert f"{name} left out of 'all': it is 1 for any two layers with 768 rows for 768 neurons" in notes
     (said,) = [note for note in notes if "unrelated layers already score" in note]
-    assert "svsim up to 1.00" in said
-    assert "ckasim up to 0.50" in said
-    assert not any(name in said for name in ("mixedsim", "cca up", "linreg"))
+    assert "up to 1.00 (svsim)" in said
+    assert "up to 0.50 (ckasim)" in said
+    assert not any(name in said for name in ("mixedsim", "(cca)", "linreg"))
 
 
 def test_all_with_very_many_rows_leaves_out_what_is_quadratic() -> None:
