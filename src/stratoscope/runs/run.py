@@ -19,7 +19,7 @@ from stratoscope.core.provenance import code_key, versions
 from stratoscope.core.record import to_plain
 from stratoscope.engine.base import Engine
 from stratoscope.engine.local import InProcess, local_engine
-from stratoscope.runs.folder import PAGE, RunFolder
+from stratoscope.runs.folder import PAGE, PROTOCOL, RunFolder
 from stratoscope.runs.kinds import kind_named
 from stratoscope.runs.protocol import write_protocol
 
@@ -214,7 +214,7 @@ def run(
         folder.drop_parts(keep)
         if out is None:
             return result
-        if protocol is not None:
+        if protocol is not None and (fresh or not (folder.path / PROTOCOL).is_file()):
             write_protocol(folder.path, protocol)
         if draw is not None and (fresh or not (folder.path / PAGE).is_file()):
             draw(folder.path, result)

@@ -276,20 +276,19 @@ def test_parts_made_by_other_code_are_not_reused(tmp_path: Path, monkeypatch: py
 
 
 def test_another_engine_and_memory_reuse_what_is_finished(tmp_path: Path) -> None:
-    whole = tmp_path / "whole"
-    finished_run(whole)
-    for workers in (2, 3):
-        out = tmp_path / str(workers)
-        with pytest.raises(KeyboardInterrupt):
-            run(REQUEST, out, Counting(stop_at=6), memory=1e9)
-        done = files(out / PARTS)
-        watching = Watching()
-        run(REQUEST, out, pooled, engine=lambda n=workers: ProcessPool(n), memory=2e6, progress=watching, keep=bool)
-        assert files(out / PARTS).items() >= done.items()
-        (label, total, advanced) = watching.steps[0]
-        assert (label, total, sum(advanced)) == ("squaring", 10, 10)
-        shutil.rmtree(out / PARTS)
-        assert files(out) == files(whole)
+    finished_run(tmp_path / "whole")
+    out, watching = tmp_path / "out", Watching()
+    with pytest.raises(KeyboardInterrupt):
+        run(REQUEST, out, Counting(stop_at=6), memory=1e9)
+    done = {p: p.stat().st_mtime_ns for p in (out / PARTS).iterdir()}
+    run(REQUEST, out, pooled, engine=lambda: ProcessPool(2), memory=2e6, progress=watching, keep=bool)
+    assert len(done) == 12
+    assert all(path.stat().st_mtime_ns == before for path, before in done.items())
+    assert len(list((out / PARTS).iterdir())) == 20
+    (label, total, advanced) = watching.steps[0]
+    assert (label, total, sum(advanced)) == ("squaring", 10, 10)
+    shutil.rmtree(out / PARTS)
+    assert files(out) == files(tmp_path / "whole")
 
 
 def pooled(running: Run) -> Comparison:
