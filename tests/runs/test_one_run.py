@@ -416,6 +416,31 @@ def test_a_kill_while_drawing_leaves_a_finished_result(tmp_path: Path) -> None:
     assert len(drawn) == 1
 
 
+@pytest.mark.parametrize("dies", ["saved", "drawing"])
+def test_a_kill_between_a_new_result_and_its_page_leaves_no_page_of_the_one_before(
+    dies: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def draw(folder: Path, result: Any) -> None:
+        (folder / "report.html").write_text(result.provenance["digest"])
+
+    def interrupted(*given: Any) -> None:
+        raise KeyboardInterrupt
+
+    finished_run(tmp_path, draw=draw, protocol={"command": "compare", "seed": 0})
+    other = replace(REQUEST, options={"seed": 1})
+    how: dict[str, Any] = {"overwrite": True, "protocol": {"command": "compare", "seed": 1}}
+    with monkeypatch.context() as patch:
+        if dies == "saved":
+            patch.setattr(module, "write_protocol", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(other, tmp_path, Counting(), draw=interrupted, **how)
+    run(other, tmp_path, never, draw=draw, **how)
+    assert (tmp_path / "report.html").read_text() == other.digest
+    assert "seed: 1" in (tmp_path / "run.yaml").read_text()
+    assert not (tmp_path / "parts").exists()
+    run(other, tmp_path, never, draw=interrupted, **how)
+
+
 def test_run_yaml_is_written_for_a_new_and_for_a_finished_run(tmp_path: Path) -> None:
     protocol = {"command": "compare", "models": ["a", "b"], "seed": 3}
     finished_run(tmp_path, protocol=protocol)
