@@ -250,7 +250,8 @@ def test_few_rows_draw_a_caution(pair: Pair) -> None:
     assert any(
         w.startswith("linreg left out of 'all': it is 1 for any two layers with 10 rows") for w in result.warnings
     )
-    assert any(re.match(r"with 10 rows and 32 neurons, unrelated layers already score .*ckasim", w) for w in result.warnings)
+    words = r"with 10 rows and 32 neurons, unrelated layers already score .*ckasim"
+    assert any(re.match(words, w) for w in result.warnings)
 
 
 def test_directions_lost_to_rounding_are_told_by_layer(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
