@@ -7,6 +7,7 @@ contenders take turns. Heavy imports are inside the functions: the workers of ou
 from __future__ import annotations
 
 import json
+import operator
 import os
 import subprocess
 import sys
@@ -51,10 +52,11 @@ def ours(spec: Spec) -> Outcome:
     """All layers under some measures, as `stratoscope compare` runs them: stored rows, run folder, workers."""
     import torch
 
-    from stratoscope.runs.folder import RunFolder
     from stratoscope.engine.local import local_engine
-    from stratoscope.measures.score import Setting, score_layers
+    from stratoscope.measures.score import score_layers
     from stratoscope.measures.table import parse
+    from stratoscope.runs.folder import RunFolder
+    from stratoscope.runs.run import Run
 
     rows = _rows(spec)
     wanted = [parse(name) for name in spec["measures"]]
@@ -66,10 +68,10 @@ def ours(spec: Spec) -> Outcome:
         closing(local_engine(spec["workers"], spec["work"])) as engine,
     ):
         begun = time.perf_counter()
-        for _ in engine.map(abs, range(engine.workers)):
+        for _ in engine.map(operator.add, range(engine.workers), 0):
             pass  # starts the workers
         started = time.perf_counter() - begun
-        found = score_layers(rows, wanted, Setting(engine, folder, "bench", spec["memory"]))
+        found = score_layers(rows, wanted, run=Run(folder, engine, memory=spec["memory"]), key="bench")
     scores = {name: s.values.tolist() for name, s in found.scored.items()}
     return {**meter.facts(), "started": started, "scores": scores}
 
