@@ -1,7 +1,7 @@
 """The rows that are compared: a real encoder and its random-init copy reading real text, or a stand-in made of numbers.
 
-Everything lands in a cache folder through the package's own extraction and run folders, so that a second run starts at
-once. Rows are cut at the sizes the benchmark needs, and a smaller size is a prefix of a larger one.
+Everything lands in a cache folder through the package's own reading and run folders, so that a second run of the same
+code starts at once. Rows are cut at the sizes the benchmark needs, and a smaller size is a prefix of a larger one.
 """
 
 from __future__ import annotations
@@ -12,25 +12,26 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
-from stratoscope.core.progress import Silent
-from stratoscope.core.files import digest
-from stratoscope.runs.folder import RunFolder
 from stratoscope.data.readers import read_corpus
 from stratoscope.demo.assets import MODEL_FILES
-from stratoscope.models.open.loading import ModelSpec, survey
+from stratoscope.models.open.loading import ModelSpec, open_model, survey
+from stratoscope.models.read.store import PART, Reading, store_layers, together
 from stratoscope.models.text.rows import plan_rows
+from stratoscope.runs.folder import RunFolder
+from stratoscope.runs.run import Run, part_prefix
 from stratoscope.statistics.rows import CHUNK, StoredRows
-from stratoscope.studies.compare.activations import Reading, chunk_starts, keep_activations
 
+MADE_UP = "synthetic"
+"""What parts with made-up rows are called."""
 MPNET = {
     "001": "74e420bd518ed195b64c6d2a2f184ae9ae5c3d72ca4e0ad94f12d88ff5678e6f",
     "002": "0aa285fb4cd26f7c930e65b3240f7616c4eec2bd9b4df4ff075de4823e31bc61",
@@ -98,23 +99,15 @@ def read_rows(model: Path, text: Path, *, unit: str, sizes: tuple[int, ...], cac
     rows = plan_rows(corpus, [s.encoder for s in surveys], unit)
     if len(rows) < sizes[-1]:
         raise SystemExit(f"expected at least {sizes[-1]} rows of unit '{unit}' in {text}, got {len(rows)}; give --ud")
-    counts: list[int] = []
-    files: list[list[tuple[str, str]]] = [[] for s in surveys for _ in range(s.layers)]
+    parts: list[StoredRows] = []
     found = []
-    with RunFolder.open(cache / "rows") as folder:
+    with _kept_in(cache) as run:
         for first, last in zip((0, *sizes), sizes, strict=False):
             part, kept = rows.slice(corpus, first, last)
-            reading = Reading(part, kept, unit, "last", None, None)
-            pieces = [
-                p
-                for spec, s in zip(specs, surveys, strict=True)
-                for p in keep_activations(spec, s, reading, folder, Silent())
-            ]
-            bounds = chunk_starts(kept.sentence)
-            counts += [b - a for a, b in pairwise(bounds)]
-            for have, more in zip(files, pieces, strict=True):
-                have += more
-            stored = _stored(counts, files)
+            reading = Reading(part, {unit: kept})
+            opened = [(partial(open_model, spec, seen=seen), seen) for spec, seen in zip(specs, surveys, strict=True)]
+            parts.append(together([store_layers(open, seen, reading, run).rows[unit] for open, seen in opened]))
+            stored = _joined(parts)
             skip = (0, surveys[0].layers) if unit == "cls" else ()
             source = f"{model.name} and a random-init copy of it reading {text.name}, unit {unit}"
             found.append(Rows(stored, surveys[0].width, surveys[0].layers, _without(stored, skip), source))
@@ -123,27 +116,30 @@ def read_rows(model: Path, text: Path, *, unit: str, sizes: tuple[int, ...], cac
 
 def make_rows(*, layers: int, width: int, sizes: tuple[int, ...], cache: Path, why: str) -> list[Rows]:
     """Numbers that behave like a BERT's rows: falling spectrum, outlier dimensions, LayerNorm's lost direction."""
-    counts: list[int] = []
-    files: list[list[tuple[str, str]]] = [[] for _ in range(2 * layers)]
+    parts: list[StoredRows] = []
     found = []
-    with RunFolder.open(cache / "rows") as folder:
+    with _kept_in(cache) as run:
         for first, last in zip((0, *sizes), sizes, strict=False):
             for start in range(first, last, CHUNK):
                 n = min(CHUNK, last - start)
-                name = f"synthetic-{digest([layers, width, start, n])}.safetensors"
-                if not folder.has(name):
-                    made = {f"{k}": x for k, x in enumerate(_synthetic(n, start, layers, width))}
-                    folder.save(name, partial(save_file, made))
-                for k, have in enumerate(files):
-                    have.append((str(folder.part(name).resolve()), f"{k}"))
-                counts.append(n)
-            stored = _stored(counts, files)
+                path = run.file(MADE_UP, [layers, width, start, n], partial(_synthetic, n, start, layers, width))
+                files = tuple(((str(path), f"{k}"),) for k in range(2 * layers))
+                parts.append(StoredRows((n,), files, (torch.finfo(torch.float32).eps,) * len(files)))
+            stored = _joined(parts)
             source = f"synthetic rows, because {why}"
             found.append(Rows(stored, width, layers, _without(stored, ()), source))
     return found
 
 
-def _synthetic(n: int, start: int, layers: int, width: int) -> list[Tensor]:
+@contextmanager
+def _kept_in(cache: Path) -> Iterator[Run]:
+    """A run whose parts stay for the next time; those of other code are of no use to it."""
+    with RunFolder.open(cache / "rows") as folder:
+        folder.drop_parts(keep=lambda part: part.startswith((part_prefix(PART), part_prefix(MADE_UP))))
+        yield Run(folder)
+
+
+def _synthetic(n: int, start: int, layers: int, width: int) -> dict[str, Tensor]:
     """One chunk of both models' layers: shared input, different weights, x ← LayerNorm(x + tanh(x A) B)."""
     spectrum = torch.arange(1, width + 1) ** -0.7
     latent = torch.randn(n, width, generator=torch.Generator().manual_seed(1000 + start)) * spectrum * 5
@@ -159,12 +155,16 @@ def _synthetic(n: int, start: int, layers: int, width: int) -> list[Tensor]:
             bias[torch.randperm(width, generator=g)[:3]] = 20.0
             x = x * gain + bias
             found.append(x)
-    return found
+    return {f"{k}": x for k, x in enumerate(found)}
 
 
-def _stored(counts: list[int], files: list[list[tuple[str, str]]]) -> StoredRows:
-    eps = torch.finfo(torch.float32).eps
-    return StoredRows(tuple(counts), tuple(tuple(f) for f in files), (eps,) * len(files))
+def _joined(parts: list[StoredRows]) -> StoredRows:
+    """Rows of the same layers, one part after the other."""
+    return StoredRows(
+        tuple(n for p in parts for n in p.sizes),
+        tuple(tuple(piece for p in parts for piece in p.files[k]) for k in range(parts[0].layers)),
+        parts[0].precision,
+    )
 
 
 def _without(stored: StoredRows, skip: tuple[int, ...]) -> tuple[int, ...]:

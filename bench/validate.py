@@ -25,22 +25,26 @@ from typing import Any
 from inputs import fetch_mpnet
 from meter import machine
 from stratoscope.cli.console import Console
-from stratoscope.results.depth import TUNED, UNTUNED, Depth
-from stratoscope.core.progress import Progress, Silent
-from stratoscope.results.comparison import Comparison
 from stratoscope.core.files import write_text
-from stratoscope.results.study import Study
-from stratoscope.data.tasks.read import TaskData, read_task, task_named
+from stratoscope.core.progress import Progress, Silent
+from stratoscope.data.tasks.data import TaskData
+from stratoscope.data.tasks.read import read_task, task_named
 from stratoscope.demo.assets import MINILM, default_cache, fetch
 from stratoscope.models.open.loading import ModelSpec, choose_device, open_model, survey
 from stratoscope.models.text.examples import tokenise
 from stratoscope.models.train.freezing import freeze_
 from stratoscope.models.train.trainer import Schedule, Setup, train_
-from stratoscope.report.depthwords import droppable
-from stratoscope.studies.depth.study import DepthOptions, depth
+from stratoscope.report.sections.depth import droppable
+from stratoscope.results.comparison import Comparison
+from stratoscope.results.depth import TUNED, UNTUNED, Depth
+from stratoscope.results.study import Study
+from stratoscope.studies.depth.options import DepthOptions
+from stratoscope.studies.depth.study import depth
+from stratoscope.studies.finetune.options import FinetuneOptions
 from stratoscope.studies.finetune.recipes import recipe_named
-from stratoscope.studies.finetune.study import FinetuneOptions, finetune
-from stratoscope.studies.finetuned import StudyOptions, study_finetuned
+from stratoscope.studies.finetune.study import finetune
+from stratoscope.studies.finetuned.options import StudyOptions
+from stratoscope.studies.finetuned.study import study_finetuned
 from validation_report import Record, render, with_section
 
 HERE = Path(__file__).resolve().parent
@@ -98,13 +102,11 @@ def validate(
     # Depth is asked for apart: the study's own would also skip every span of blocks, which nothing here reads.
     how = StudyOptions(limit=None, bootstrap=0, depth=False)
     study = study_finetuned(base, [tuned], task, out=folder / "study", options=how, progress=progress)
-    cut = depth(
-        tuned, task, base=base, out=folder / "study" / "depth", options=DepthOptions(skip=False), progress=progress
-    )
+    cut = depth(tuned, task, base=base, out=folder / "depth", options=DepthOptions(skip=False), progress=progress)
     studied = time.monotonic() - began
     found = _figures(cut) | {"blocks": {unit: _blocks(study, c) for unit, c in study.comparisons.items()}}
     found["freeze"] = freezing(base, task, progress=progress)
-    spent = {"finetune": made.record["seconds"], "study": studied, "all": time.monotonic() - begun}
+    spent = {"finetune": made.seconds, "study": studied, "all": time.monotonic() - begun}
     return found | {"seconds": spent}
 
 
@@ -118,7 +120,7 @@ def _figures(cut: Depth) -> dict[str, Any]:
         "bag_of_words": cut.bag_of_words,
         "depth": cut.model.layers - 1,
         "droppable": {
-            name: [droppable(cut, cut.curve(name), low=low) for low in (False, True)] for name in (UNTUNED, TUNED)
+            name: [droppable(cut, cut.curve(name), sure=sure) for sure in (False, True)] for name in (UNTUNED, TUNED)
         },
     }
 

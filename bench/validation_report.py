@@ -62,8 +62,8 @@ def render(records: Sequence[Record], facts: Mapping[str, str]) -> str:
         " initialisation.",
         "\n### Top blocks that can go at less than one point\n",
         _table((*NAME, "blocks", "UNTUNED", "TUNED"), [_depth(r) for r in done]),
-        "\nBy the point estimate, and in brackets with the lower end of the 95 % interval still within the point. Where"
-        " the model does not beat both baselines, the number says little.",
+        "\nBy the point estimate, and in brackets with the lower end of the difference's 95 % interval still within"
+        " the point. Where the model does not beat both baselines, the number says little.",
         "\n### Freezing the lower half, and seconds of everything\n",
         _table((*NAME, "frozen", "trained", *STEP, "fine-tuning", "layers and depth", "all"), [_cost(r) for r in done]),
         "\nA step: seconds in short trainings taking turns on the same batches, the ratio the median over the rounds;"
