@@ -89,9 +89,9 @@ def test_chance_levels_are_told_in_one_sentence_while_they_matter() -> None:
     """Five rows a neuron: canonical correlations of noise average .39; ten percent of them more."""
     _, notes = requests(["linreg", "cca", "svsim", "svsim@0.1", "ckasim-debiased", "rsa"], n=501, width=100)
     assert notes == [
-        "with 501 rows and 100 neurons, unrelated layers already score up to 0.20 (linreg), up to 0.39 (cca), up to 0.39"
-        " (svsim), above 0.39 (svsim@0.1); only higher scores are meaningful; ckasim-debiased is about 0 for them if rows"
-        " are independent"
+        "with 501 rows and 100 neurons, unrelated layers already score up to 0.20 (linreg), up to 0.39 (cca), "
+        "up to 0.39 (svsim), above 0.39 (svsim@0.1); only higher scores are meaningful; ckasim-debiased is about 0 "
+        "for them if rows are independent"
     ]
     assert requests(["linreg"], n=1_100, width=100)[1] == []
     assert requests(["cca"], n=8_000, width=100)[1] == []

@@ -120,7 +120,9 @@ def _chance(wanted: Iterable[Request], n: int, width: int) -> str | None:
     if not said:
         return None
     each = ", ".join(f"{'above' if r.top < 1 else 'up to'} {level:.2f} ({r.name})" for r, level in said.items())
-    text = f"with {n} rows and {width} neurons, unrelated layers already score {each}; only higher scores are meaningful"
+    text = (
+        f"with {n} rows and {width} neurons, unrelated layers already score {each}; only higher scores are meaningful"
+    )
     if any(r.measure.name == "pwsim" for r in said) and n < 2 * width:
         text += "; pwsim is not unique where correlations repeat"
     return f"{text}; ckasim-debiased is about 0 for them if rows are independent"
