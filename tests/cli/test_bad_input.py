@@ -208,3 +208,11 @@ def test_a_full_disk(disk: Path, reached: str, here: Path, command: Command) -> 
 
 def left(folder: Path) -> list[str]:
     return sorted(os.path.relpath(p, folder) for p in folder.rglob("*"))
+
+
+def test_an_empty_name_is_not_the_current_folder(here: Path, command: Command) -> None:
+    """As of a shell variable that is not set."""
+    before = sorted(p.name for p in here.iterdir())
+    for out in ("", " "):
+        assert_refused(command("compare", "base", "--data", "t.txt", "--out", out), "expected a folder for --out")
+    assert sorted(p.name for p in here.iterdir()) == before

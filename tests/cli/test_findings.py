@@ -21,7 +21,7 @@ def test_every_statement_is_a_row(run: Path, command: Command) -> None:
     ended = command("findings", "run")
     assert (ended.code, ended.err) == (0, "")
     header, *rows = ended.out.splitlines()
-    assert header.split() == ["verdict", "claim", "about", "D", "reason"]
+    assert header.split() == ["verdict", "claim", "about", "D", "(margin)", "reason"]
     for statement, row in zip(STATEMENTS, rows, strict=True):
         assert row.startswith(statement.verdict)
         for cell in (statement.claim, "base, cls", statement.reason):

@@ -19,7 +19,16 @@ Base = Annotated[
     str, typer.Argument(help="Checkpoint folder or hub id of the model before fine-tuning.", metavar="BASE")
 ]
 Tuned = Annotated[str, typer.Argument(help="Checkpoint fine-tuned on the task.", metavar="TUNED")]
-Out = Annotated[Path, typer.Option("--out", help="Run folder for everything this makes.")]
+
+
+def folder(text: str) -> Path:
+    """A folder as it was typed; an empty name, as of a shell variable that is not set, is not the current folder."""
+    if not str(text).strip():
+        raise StratoscopeError("expected a folder for --out, got an empty name")
+    return Path(text)
+
+
+Out = Annotated[Path, typer.Option("--out", help="Run folder for everything this makes.", parser=folder)]
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ def console_lines(result: Result, *, most: int = MOST_LINES) -> list[str]:
         cut = ordered if len(ordered) <= room else ordered[: max(room - 1, 0)]
         for s in cut:
             tested = f": D {number(s.value.value)} {interval(s.value)}".rstrip() if s.value.known else ""
-            lines.append(f"  {s.verdict} – {s.claim} ({about_text(s)}){tested}")
+            against = s.reason.partition(":")[0] if s.reason else f"margin {number(s.margin)}"
+            lines.append(f"  {s.verdict} – {s.claim} ({about_text(s)}){tested}; {against}")
         if len(cut) < len(ordered):
             lines.append(f"  … and {len(ordered) - len(cut)} more: 'stratoscope findings'")
     return [_one_line(line) for line in (*lines, *warned)]

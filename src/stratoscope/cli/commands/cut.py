@@ -9,17 +9,17 @@ from typing import Annotated
 import typer
 
 from stratoscope.cli.answer import Answer, answer_of, beside, drawing
-from stratoscope.cli.loading import LoadingOne, Tuned
+from stratoscope.cli.loading import LoadingOne, Tuned, folder
 from stratoscope.cli.options import command
 from stratoscope.core.options import typed
 from stratoscope.core.progress import Progress
 from stratoscope.data.tasks.source import TaskSource
 from stratoscope.studies.cut.options import CutOptions
 
-USUAL_BUDGET = "0.01"
+USUAL_BUDGETS = (0.01, 0.02, 0.05, 0.1, 0.2)
 """One point of the metric."""
 
-Small = Annotated[Path, typer.Option("--out", help="Folder of the smaller checkpoint, with its page.")]
+Small = Annotated[Path, typer.Option("--out", help="Folder of the smaller checkpoint, with its page.", parser=folder)]
 Budget = Annotated[
     float, typer.Option("--budget", help="Largest loss allowed, in units of the metric: 0.01 is one point.")
 ]
@@ -50,6 +50,9 @@ def loading_here(loading: LoadingOne) -> LoadingOne:
     return LoadingOne(device=loading.device, trust_remote_code=loading.trust_remote_code)
 
 
-def cut_next(tuned: str, how: Sequence[str], out: str) -> list[str]:
-    """The command that cuts this model, for who has seen what depth buys."""
-    return ["stratoscope", "cut", tuned, *how, "--budget", USUAL_BUDGET, "--out", out]
+def cut_next(tuned: str, how: Sequence[str], out: str, *, rows: int) -> list[str]:
+    """The command that cuts this model, with the smallest usual budget that so many validation rows can confirm."""
+    from stratoscope.studies.cut.confirm import rows_for
+
+    budget = next((b for b in USUAL_BUDGETS if rows // 2 >= rows_for(b, CutOptions().confidence)), USUAL_BUDGETS[-1])
+    return ["stratoscope", "cut", tuned, *how, "--budget", f"{budget:g}", "--out", out]

@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from stratoscope.cli.answer import Answer, answer_of, drawing, look_closer
+from stratoscope.cli.loading import folder
 from stratoscope.cli.options import command
 from stratoscope.core.progress import Progress
 
-Out = Annotated[Path, typer.Option("--out", help="Folder for everything it makes.")]
+Out = Annotated[Path, typer.Option("--out", help="Folder for everything it makes.", parser=folder)]
 Hub = Annotated[bool, typer.Option("--hub", help="Use a model and data from the hub instead.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer rows and steps: about half the time.")]
 

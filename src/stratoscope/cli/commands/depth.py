@@ -37,5 +37,5 @@ def depth(
     before = None if base is None else loading.spec(base, revision=None)
     task = source.read(progress)
     result = run(spec, task, base=before, out=out, options=options, progress=progress, draw=drawing(progress))
-    then = cut_next(tuned, [*source.typed(), *typed(loading)], beside(out, "cut"))
+    then = cut_next(tuned, [*source.typed(), *typed(loading)], beside(out, "cut"), rows=len(task.validation))
     return answer_of(out, result, then=then)

@@ -20,7 +20,7 @@ Verdict = Annotated[
     list[str],
     typer.Option("--verdict", help="Only statements that holds, does-not-hold or cannot-tell; may be repeated."),
 ]
-HEADER = ("verdict", "claim", "about", "D", "reason")
+HEADER = ("verdict", "claim", "about", "D (margin)", "reason")
 
 
 @command
@@ -48,11 +48,14 @@ def findings(folder: Folder, verdict: Verdict = []) -> Answer:  # noqa: B006
 
 
 def _rows(statements: Sequence[Statement]) -> list[tuple[str, ...]]:
-    return [(s.verdict, s.claim, ", ".join(s.about.values()), _number(s), s.reason) for s in statements]
+    return [
+        (s.verdict, s.claim, ", ".join(f"{k} {v}" for k, v in s.about.items()), _number(s), s.reason)
+        for s in statements
+    ]
 
 
 def _number(statement: Statement) -> str:
-    return str(statement.value) if statement.value.known else "–"
+    return f"{statement.value} ({statement.margin:.3g})" if statement.value.known else "–"
 
 
 def _none(folder: Path, what: str, others: int) -> str:

@@ -28,8 +28,8 @@ def report(folder: Folder, progress: Progress, style: Style = STYLES[0]) -> Answ
     from stratoscope.results.result import load
     from stratoscope.runs.folder import RunFolder
 
+    result = load(folder)
     with RunFolder.open(folder):
-        result = load(folder)
         drawing(progress, style=style)(folder, result)
     return answer_of(folder, result, then=look_closer(folder, result) if result.statements else ())
 

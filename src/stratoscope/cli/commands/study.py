@@ -37,16 +37,17 @@ def finetuned(
     from stratoscope.studies.finetuned.study import study_finetuned as run
 
     before, after = loading.spec(base), [loading.spec(one) for one in tuned]
-    others = [loading.spec(one) for one in across]
+    others, task = [loading.spec(one) for one in across], source.read(progress)
     result = run(
         before,
         after,
-        source.read(progress),
+        task,
         out=out,
         options=options,
         across=others,
         progress=progress,
         draw=drawing(progress),
     )
-    cut = cut_next(tuned[0], [*source.typed(), *typed(loading)], beside(out, "cut"))
+    how = [*source.typed(), *typed(loading)]
+    cut = cut_next(tuned[0], how, beside(out, "cut"), rows=len(task.validation))
     return answer_of(out, result, then=cut if result.depth else look_closer(out, result))
