@@ -24,7 +24,7 @@ def test_every_statement_is_a_row(run: Path, command: Command) -> None:
     assert header.split() == ["verdict", "claim", "about", "D", "(margin)", "reason"]
     for statement, row in zip(STATEMENTS, rows, strict=True):
         assert row.startswith(statement.verdict)
-        for cell in (statement.claim, "base, cls", statement.reason):
+        for cell in (statement.claim, "model base, unit cls", statement.reason):
             assert cell in row
     assert "0.250 [0.125, 0.375]" in rows[0]
     assert "-0.500" in rows[1]
