@@ -96,11 +96,8 @@ def test_models(here: Path, home: Path, command: Command) -> None:
     for source, words in expected.items():
         assert_refused(command("compare", "base", source, "--data", "t.txt", "--out", "run"), words)
         assert not (here / "run").exists()
-    assert_refused(
-        command("compare", "broken", "--data", "t.txt", "--out", "run"),
-        "cannot read the weights of 'broken'",
-        at_work=True,
-    )
+    words = "cannot read the weights of 'broken'"
+    assert_refused(command("compare", "broken", "--data", "t.txt", "--out", "run"), words)
 
 
 def test_a_pickle_loads_when_the_user_says_so(here: Path, command: Command, undrawn: None) -> None:

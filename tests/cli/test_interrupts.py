@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from ended import Command
 
 import stratoscope as ss
 from stratoscope.runs.folder import RunFolder
@@ -116,6 +117,17 @@ def test_an_interrupt_ends_with_a_hint_and_takes_the_workers_along(
     while any(parent_of(p) is not None for p in workers) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not [p for p in workers if parent_of(p) is not None]
+
+
+@pytest.mark.parametrize("args", [("measures",), ("report", "nothing")])
+def test_once_the_answer_is_there_a_signal_is_not_caught_any_more(
+    command: Command, args: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a handler raises while Python shuts down would be printed as a traceback."""
+    monkeypatch.chdir(tmp_path)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    command(*args)
+    assert {signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)} == {signal.SIG_DFL}
 
 
 def parent_of(stat: Path) -> int | None:

@@ -203,9 +203,9 @@ def products_at_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     made: list[int] = []
     real = score_module.cross_moments
 
-    def watched(rows: LayerRows, bases: Any, pairs: tuple[tuple[int, int], ...]) -> CrossMoments:
+    def watched(rows: LayerRows, bases: Any, pairs: tuple[tuple[int, int], ...], *rest: Any) -> CrossMoments:
         made.append(len(pairs))
-        return real(rows, bases, pairs)
+        return real(rows, bases, pairs, *rest)
 
     monkeypatch.setattr(score_module, "cross_moments", watched)
     return made

@@ -102,7 +102,9 @@ def test_enough_rows_draw_none() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         similarity(x, y, "mixedsim")
-    with pytest.warns(UserWarning, match=r"unrelated layers score mixedsim up to 0\.14 with 310 rows for 6 neurons"):
+    with pytest.warns(
+        UserWarning, match=r"310 rows and 6 neurons, unrelated layers already score up to 0\.14 \(mixedsim\)"
+    ):
         similarity(x[:310], y[:310], "mixedsim")
 
 

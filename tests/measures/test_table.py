@@ -89,9 +89,9 @@ def test_chance_levels_are_told_in_one_sentence_while_they_matter() -> None:
     """Five rows a neuron: canonical correlations of noise average .39; ten percent of them more."""
     _, notes = requests(["linreg", "cca", "svsim", "svsim@0.1", "ckasim-debiased", "rsa"], n=501, width=100)
     assert notes == [
-        "unrelated layers score linreg up to 0.20, cca up to 0.39, svsim up to 0.39, svsim@0.1 above 0.39 with 501 rows"
-        " for 100 neurons: only more than that says something; ckasim-debiased is about 0 for them if rows are"
-        " independent"
+        "with 501 rows and 100 neurons, unrelated layers already score up to 0.20 (linreg), up to 0.39 (cca), "
+        "up to 0.39 (svsim), above 0.39 (svsim@0.1); only higher scores are meaningful; ckasim-debiased is about 0 "
+        "for them if rows are independent"
     ]
     assert requests(["linreg"], n=1_100, width=100)[1] == []
     assert requests(["cca"], n=8_000, width=100)[1] == []
@@ -113,10 +113,10 @@ def test_all_with_few_rows_leaves_out_what_saturates() -> None:
     assert {r.name for r in wanted} == set(known_names()) - left
     for name in left:
         assert f"{name} left out of 'all': it is 1 for any two layers with 768 rows for 768 neurons" in notes
-    (said,) = [note for note in notes if note.startswith("unrelated layers score")]
-    assert "svsim up to 1.00" in said
-    assert "ckasim up to 0.50" in said
-    assert not any(name in said for name in ("mixedsim", "cca up", "linreg"))
+    (said,) = [note for note in notes if "unrelated layers already score" in note]
+    assert "up to 1.00 (svsim)" in said
+    assert "up to 0.50 (ckasim)" in said
+    assert not any(name in said for name in ("mixedsim", "(cca)", "linreg"))
 
 
 def test_all_with_very_many_rows_leaves_out_what_is_quadratic() -> None:

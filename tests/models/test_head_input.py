@@ -50,7 +50,7 @@ def vectors_of(
 ) -> tuple[list[torch.Tensor], torch.Tensor]:
     """Head input of every layer and the model's own scores, from one pass."""
     n, c = len(inputs) if rows is None else len(rows), inputs.choices
-    mean = options.pop("mean", reads_mean(model.module))
+    mean = options.pop("mean", reads_mean(model.module.config))
     vectors, scores = HeadInputReader(model, n, choices=c, mean=mean), LogitReader(n)
     read(model, inputs.encoded, [vectors, scores] if scored else [vectors], examples=rows, choices=c, **options)
     if scored:

@@ -16,8 +16,8 @@ from safetensors.torch import save_file
 
 import tiny
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.progress import Progress
 from stratoscope.core.files import digest
+from stratoscope.core.progress import Progress
 from stratoscope.data.corpus import Corpus
 from stratoscope.data.tasks.data import CHOICE, Example, TaskData
 from stratoscope.models.open.loading import ModelSpec, OpenedModel, Survey, open_model, survey

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,8 @@ SOURCE = Path(__file__).parents[2] / "src"
 ROWS, WIDTH, LAYERS = 240, 24, 8
 WORKERS = (2, 1, 2, 1, 1, 1)
 """Of each run that is killed: what one has finished serves the next, whatever their number."""
+PARTS = 101
+"""What the run below is made of; a kill comes when so many of them are finished, or soon after."""
 
 SCRIPT = """
 import os, sys
@@ -40,7 +42,7 @@ from stratoscope.statistics.rows import StoredRows
 stored = Path(sys.argv[1])
 files = tuple(((str(stored / f"{k}.safetensors"), "a"), (str(stored / f"{k}.safetensors"), "b")) for k in range(8))
 rows = StoredRows((140, 100), files, (1e-7,) * 8)
-wanted = [parse(m) for m in ("ckasim", "svsim", "neuronsim", "rsa")]
+wanted = [parse(m) for m in ("ckasim", "svsim", "neuronsim", "rsa", "cca")]
 
 def compute(running):
     scored = score_layers(rows, wanted, run=running, key="rows").scored
@@ -106,9 +108,12 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def finished(out: Path) -> dict[str, int]:
-    """Finished parts and when they were written."""
-    marks = out.glob("parts/*.sha256")
-    return {p.stem: p.with_suffix("").stat().st_mtime_ns for p in marks}
+    """Finished parts and when they were written; those that a run drops at its end may go while they are counted."""
+    found = {}
+    for mark in out.glob("parts/*.sha256"):
+        with suppress(FileNotFoundError):
+            found[mark.stem] = mark.with_suffix("").stat().st_mtime_ns
+    return found
 
 
 def is_over(pid: int) -> bool:
@@ -133,7 +138,7 @@ def test_a_run_killed_at_random_and_resumed_gives_the_same_bytes(tmp_path: Path)
         want = files(tmp_path / "whole")
         assert sorted(want) == [LOCK, "report.html", "result.arrays.safetensors", "result.json", "run.yaml"]
         before: dict[str, int] = {}
-        for number, workers in zip(sorted(chance.sample(range(95), len(WORKERS))), WORKERS, strict=True):
+        for number, workers in zip(sorted(chance.sample(range(PARTS), len(WORKERS))), WORKERS, strict=True):
             pid = runs.start(out, workers)
             while len(finished(out)) < number and not is_over(pid):
                 time.sleep(0.001)
@@ -149,4 +154,4 @@ def test_a_run_killed_at_random_and_resumed_gives_the_same_bytes(tmp_path: Path)
         runs.start(out, workers=1, memory=4e6)
         assert runs.answer() == 0
     assert files(out) == want
-    assert killed >= 4
+    assert killed >= 5

@@ -200,6 +200,8 @@ def test_to_tensors_and_back(whiten: bool) -> None:
     assert (again.n, again.spread, again.whitened) == (basis.n, basis.spread, whiten)
     assert again.condition == basis.condition
     assert torch.equal(again.head, basis.head)
-    for name in ("mean", "sd", "variance", *(["unit"] if whiten else [])):
+    for name in ("mean", "sd", "variance", *(["unit", "to"] if whiten else [])):
         assert torch.equal(getattr(again, name), getattr(basis, name)), name
-    assert again.to is None  # rows are transformed before a basis travels
+    less = LayerBasis.from_tensors({k: v for k, v in basis.to_tensors().items() if k != "to"})
+    assert less.to is None  # left out where rows are transformed already
+    assert torch.equal(less.variance, basis.variance)

@@ -1,22 +1,20 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
 from planted import classifier, task_of
-from toys import Reads, classification
+from toys import LEARN, Reads, classification
 
 import tiny
 from stratoscope.data.tasks.data import TaskData
 from stratoscope.results.finetuned import Finetuned
-from stratoscope.studies.finetune.options import FinetuneOptions
 from stratoscope.studies.finetune.study import finetune
 
 torch.set_num_threads(1)
-
-LEARN = FinetuneOptions(recipe="quick", lr=3e-3, epochs=10, batch=8, length=24)
 
 
 @pytest.fixture(scope="session")
@@ -46,8 +44,7 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def learnt(calm: Path) -> tuple[Finetuned, ...]:
     """The calm BERT tuned on the toy task, with two seeds."""
-    options = FinetuneOptions(**{**vars(LEARN), "seeds": 2})
-    return tuple(finetune(calm, classification(), out=calm.parent / "tuned", options=options))
+    return tuple(finetune(calm, classification(), out=calm.parent / "tuned", options=replace(LEARN, seeds=2)))
 
 
 @pytest.fixture(scope="session")

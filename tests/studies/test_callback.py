@@ -78,8 +78,8 @@ def test_drift_is_the_similarity_of_the_same_rows_before_and_after(base: Path, t
                 continue
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # ten rows are few
-                assert got[k] == pytest.approx(ss.similarity(x, y, name), abs=2e-5)
-    assert records[-1]["ckasim"][-1] < 0.999 < records[-1]["ckasim"][1 if unit == "cls" else 0] + 0.1
+                assert got[k] == pytest.approx(1 - ss.similarity(x, y, name), abs=2e-5)
+    assert records[-1]["ckasim"][-1] > 0.001 > records[-1]["ckasim"][1 if unit == "cls" else 0] - 0.1
     assert (records[-1]["rows"], records[-1]["unit"]) == (len(TEXTS), unit)
 
 
@@ -92,9 +92,9 @@ def test_training_is_not_touched(base: Path, tmp_path: Path) -> None:
 def test_a_model_that_has_not_moved_has_not_drifted() -> None:
     rows = [torch.randn(12, 5, generator=torch.Generator().manual_seed(k)) for k in range(2)]
     same = drift(rows, rows)
-    assert same["ckasim"] == pytest.approx([1, 1])
-    assert same["ckasim-debiased"] == pytest.approx([1, 1])
-    assert drift(rows, rows[::-1])["ckasim"][0] < 0.9
+    assert same["ckasim"] == pytest.approx([0, 0], abs=1e-6)
+    assert same["ckasim-debiased"] == pytest.approx([0, 0], abs=1e-6)
+    assert drift(rows, rows[::-1])["ckasim"][0] > 0.1
     assert drift([torch.ones(12, 5)], rows[:1]) == {"ckasim": [None], "ckasim-debiased": [None]}
 
 

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import transformers
-from toys import KilledError, Reads, choices, classification, distinct, killing, plain, regression
+from toys import LEARN, KilledError, Reads, choices, classification, distinct, killing, plain, regression
 
 import tiny
-from conftest import LEARN
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.value import Value, spread
 from stratoscope.data.metrics import metric_named
@@ -25,7 +24,6 @@ from stratoscope.models.text.examples import tokenise
 from stratoscope.results.depth import Depth
 from stratoscope.runs.folder import RunFolder
 from stratoscope.studies.depth import judge
-from stratoscope.studies.depth import study as depth_study
 from stratoscope.studies.depth.study import DepthOptions, depth
 from stratoscope.studies.finetune.study import finetune
 
@@ -98,7 +96,7 @@ def test_regressions_and_choices(task: TaskData, calm: Path, tmp_path: Path) -> 
 
 
 def test_curves_are_resampled_together_and_their_intervals_are_those_of_the_resamples(found: Depth) -> None:
-    """Where a head scores all rows as another does, so it does on every resample; a share changes with what is drawn."""
+    """Where two heads score all rows alike, so they do on every resample."""
     number = len(found.full_replicates)  # type: ignore[arg-type]
     for curve in found.curves:
         assert curve.replicates is not None
@@ -146,10 +144,8 @@ def test_texts_are_as_long_as_in_fine_tuning_and_models_opened_once(
     assert found.provenance["length"] == LEARN.length
     assert found.task["n_train"] == found.task["n_validation"] == 32
     opened: list[str] = []
-    for module in (judge, depth_study):
-        if hasattr(module, "open_model"):
-            own = module.open_model
-            monkeypatch.setattr(module, "open_model", lambda s, *a, **k: (opened.append(s.label), own(s, *a, **k))[1])
+    own = judge.open_model
+    monkeypatch.setattr(judge, "open_model", lambda s, *a, **k: (opened.append(s.label), own(s, *a, **k))[1])
     task = distinct(24, 40)
     depth(tuned, task, base=calm, out=tmp_path, options=BRIEF)
     assert sorted(opened) == ["base", "seed-0"]
@@ -159,9 +155,7 @@ def test_texts_are_as_long_as_in_fine_tuning_and_models_opened_once(
     assert list(reads.texts.values()) == [once, once]
 
 
-@pytest.mark.parametrize(
-    ("of", "at"), [("reading", 9), ("reading", 32), ("tuning", 2), ("skipping", 9)]
-)
+@pytest.mark.parametrize(("of", "at"), [("reading", 9), ("reading", 32), ("tuning", 2), ("skipping", 9)])
 def test_a_killed_run_ends_with_the_same_numbers(
     of: str,
     at: int,

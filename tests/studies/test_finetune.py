@@ -15,10 +15,9 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from toys import KilledError, Reads, Told, choices, classification, killing, plain, regression, verdicts
+from toys import LEARN, KilledError, Reads, Told, choices, classification, killing, plain, regression, verdicts
 
 import tiny
-from conftest import LEARN
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.value import Value
 from stratoscope.data.tasks.data import TaskData
@@ -334,9 +333,7 @@ def test_another_model_is_overwritten_only_when_asked(base: Path, whole: Finetun
     assert weights(second) == weights(whole)
 
 
-def test_other_seeds_do_not_disturb_one_another(
-    base: Path, whole: Finetuned, reads: Reads, tmp_path: Path
-) -> None:
+def test_other_seeds_do_not_disturb_one_another(base: Path, whole: Finetuned, reads: Reads, tmp_path: Path) -> None:
     """One seed is finished and one was killed when both are asked for."""
     shutil.copytree(whole.folder, tmp_path / "seed-0")
     before = {p.name: (p.read_bytes(), p.stat().st_mtime_ns) for p in (tmp_path / "seed-0").iterdir()}
@@ -366,7 +363,7 @@ def test_a_folder_in_use_is_refused(base: Path, tmp_path: Path) -> None:
 def test_a_folder_no_run_made_is_not_written_to(base: Path, tmp_path: Path) -> None:
     (tmp_path / "seed-0").mkdir()
     (tmp_path / "seed-0" / WEIGHTS).write_text("mine")
-    with pytest.raises(StratoscopeError, match="seed-0 is not empty and no run of stratoscope made it; choose another"):
+    with pytest.raises(StratoscopeError, match=r"seed-0 .*no run of stratoscope made"):
         finetune(base, classification(), out=tmp_path, options=replace(BRIEF, overwrite=True))
     assert (tmp_path / "seed-0" / WEIGHTS).read_text() == "mine"
     with pytest.raises(StratoscopeError, match="--out, got an empty name"):

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import transformers
-from toys import KilledError, Reads, classification, distinct, killing, plain, regression
+from toys import LEARN, KilledError, Reads, classification, distinct, killing, plain, regression
 
 import tiny
-from conftest import LEARN
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.tasks.data import TaskData
 from stratoscope.results.finetuned import Finetuned
@@ -99,9 +98,7 @@ def test_another_length_is_that_of_all_parts(
     assert study.depth.provenance["length"] == 12
 
 
-def test_a_model_is_opened_once(
-    calm: Path, tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_is_opened_once(calm: Path, tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     for module in (judge, finetuned_study):
         own = module.open_model
@@ -180,7 +177,7 @@ def test_everything_is_in_one_folder(found: Study, calm: Path, tuned: Path, tmp_
     )
 
 
-@pytest.mark.parametrize(("of", "at"), [("reading distinct/validation with seed-0", 40), ("comparing", 1), ("tuning", 3)])
+@pytest.mark.parametrize(("of", "at"), [("reading with seed-0", 40), ("comparing", 1), ("tuning", 3)])
 def test_a_killed_study_resumes_with_what_it_has(
     of: str,
     at: int,

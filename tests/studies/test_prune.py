@@ -77,9 +77,10 @@ def test_a_run_killed_while_the_base_is_written_resumes(
         assert (folder.part("checkpoint") / "model.safetensors").is_file()
         raise KilledError
 
-    with monkeypatch.context() as patch, pytest.raises(KilledError):
+    with monkeypatch.context() as patch:
         patch.setattr(prune_study, "put_in_place", end)
-        prune(base, classification(), drop="top:2", out=tmp_path, options=BRIEF)
+        with pytest.raises(KilledError):
+            prune(base, classification(), drop="top:2", out=tmp_path, options=BRIEF)
     assert not (tmp_path / "base" / "prune.json").exists()
     again = prune(base, classification(), drop="top:2", out=tmp_path, options=BRIEF)[0]
     assert (again.folder / "model.safetensors").read_bytes() == (whole.folder / "model.safetensors").read_bytes()
@@ -146,7 +147,7 @@ def test_a_base_folder_of_the_user_is_not_written_to(base: Path, tmp_path: Path)
     mine = tmp_path / "base"
     mine.mkdir()
     (mine / "model.safetensors").write_text("mine")
-    with pytest.raises(StratoscopeError, match="base is not empty and no run of stratoscope made it"):
+    with pytest.raises(StratoscopeError, match=r"base .*no run of stratoscope made"):
         prune(base, classification(), drop="top:1", out=tmp_path, options=replace(BRIEF, overwrite=True))
     assert (mine / "model.safetensors").read_text() == "mine"
 

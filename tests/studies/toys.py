@@ -11,8 +11,11 @@ from typing import Any
 
 from stratoscope.core.record import to_plain
 from stratoscope.data.tasks.data import CHOICE, SINGLE, Example, TaskData
+from stratoscope.studies.finetune.options import FinetuneOptions
 
 GOOD, BAD = ("warm", "funny", "finest", "wonderful"), ("lazy", "wooden", "nowhere", "old")
+LEARN = FinetuneOptions(recipe="quick", lr=3e-3, epochs=10, batch=8, length=24)
+"""Enough for a tiny model without dropout to learn these tasks."""
 TOPICS = ("film", "dog", "story", "ending", "theatre")
 
 

@@ -110,7 +110,13 @@ def run() -> None:
             signal.signal(caught, _stop)
     words = sys.argv[1:]
     try:
-        sys.exit(app(words, prog_name="stratoscope", standalone_mode=False))
+        try:
+            code = app(words, prog_name="stratoscope", standalone_mode=False)
+        finally:  # what is left is to tell the end: another signal is the end, without a traceback
+            for caught in (signal.SIGINT, signal.SIGTERM):
+                if signal.getsignal(caught) is _stop:
+                    signal.signal(caught, signal.SIG_DFL)
+        sys.exit(code)
     except UsageError as e:
         _refuse(usage_sentence(e, words), words)
     except StratoscopeError as e:

@@ -27,7 +27,9 @@ class Option:
     """Name on the command line where it is not the field's own, such as `--measure` for `measures`."""
     short: str | None = None
     answer: bool = True
-    """Whether the answer depends on it; on the number of workers it does not."""
+    """Whether the answer depends on it; on the column of the text it does through the rows only."""
+    work: bool = False
+    """Whether it is only about how the work is done, as the number of workers is."""
     parse: Callable[[str], Any] | None = None
     """From the text typed on the command line or in YAML to the value."""
     hidden: bool = False
@@ -49,8 +51,8 @@ def described(options: type) -> dict[str, tuple[dataclasses.Field[Any], Option]]
 
 def answering(options: Any) -> dict[str, Any]:
     """The options an answer depends on: what two requests differ in."""
-    fields = [f for f in dataclasses.fields(options) if "option" in f.metadata and f.metadata["option"].answer]
-    return {f.name: getattr(options, f.name) for f in fields}
+    known = {f.name: f.metadata["option"] for f in dataclasses.fields(options) if "option" in f.metadata}
+    return {name: getattr(options, name) for name, o in known.items() if o.answer and not o.work}
 
 
 def changed(options: Any) -> dict[str, Any]:
@@ -79,6 +81,12 @@ def typed(options: Any) -> list[str]:
         else:
             words += [flag, ",".join(map(str, value)) if isinstance(value, tuple) else str(value)]
     return words
+
+
+def said(options: Any) -> dict[str, Any]:
+    """The options that were given and are about the question: what a difference of two requests is explained by."""
+    known = described(type(options))
+    return {name: value for name, value in changed(options).items() if name in known and not known[name][1].work}
 
 
 def read_options(cls: type[T], given: Mapping[str, Any]) -> T:
@@ -156,18 +164,16 @@ def length() -> Any:
 
 
 def batch_tokens() -> Any:
-    return option(None, "Largest number of tokens in a batch.", answer=False, least=1)
+    return option(None, "Largest number of tokens in a batch.", work=True, least=1)
 
 
 def memory() -> Any:
-    return option(
-        None, "Memory to work in, e.g. 4GB; by default half of the machine's.", answer=False, parse=parse_bytes
-    )
+    return option(None, "Memory to work in, e.g. 4GB; by default half of the machine's.", work=True, parse=parse_bytes)
 
 
 def workers() -> Any:
-    return option(None, "Number of processes; by default one per core.", answer=False, least=1)
+    return option(None, "Number of processes; by default one per core.", work=True, least=1)
 
 
 def overwrite() -> Any:
-    return option(False, "Replace another result in the folder.", answer=False)
+    return option(False, "Replace another result in the folder.", work=True)

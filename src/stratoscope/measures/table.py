@@ -119,8 +119,10 @@ def _chance(wanted: Iterable[Request], n: int, width: int) -> str | None:
     said = {r: level for r, level in levels.items() if level > WORTH_SAYING}
     if not said:
         return None
-    each = ", ".join(f"{r.name} {'above' if r.top < 1 else 'up to'} {level:.2f}" for r, level in said.items())
-    text = f"unrelated layers score {each} with {n} rows for {width} neurons: only more than that says something"
+    each = ", ".join(f"{'above' if r.top < 1 else 'up to'} {level:.2f} ({r.name})" for r, level in said.items())
+    text = (
+        f"with {n} rows and {width} neurons, unrelated layers already score {each}; only higher scores are meaningful"
+    )
     if any(r.measure.name == "pwsim" for r in said) and n < 2 * width:
         text += "; pwsim is not unique where correlations repeat"
     return f"{text}; ckasim-debiased is about 0 for them if rows are independent"

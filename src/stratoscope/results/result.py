@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -48,7 +48,9 @@ class Result:
         path = Path(folder) / kind.file
         if not path.is_file():
             raise kind.missing(folder)
-        return record.load(cls, path, kind=kind.name, format=kind.format)
+        result = record.load(cls, path, kind=kind.name, format=kind.format)
+        own: dict[str, Any] = {"folder": Path(folder)} if hasattr(result, "folder") else {}
+        return replace(result, **own)
 
     def plot(self) -> Figure:
         """The first picture of the result's page."""

@@ -56,7 +56,7 @@ class RunFolder:
         folder = _checked(path, makes)
         known, empty = is_ours(folder), not folder.is_dir() or not _others(folder)
         if alone and not empty and not (known and _lock_says(folder) == MARK.encode()):
-            raise StratoscopeError(f"{folder} holds files that no run of stratoscope made", ANOTHER)
+            raise StratoscopeError(f"{folder} is not empty: it holds files that no run of stratoscope made", ANOTHER)
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)

@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from stratoscope.core.errors import DamagedResultError, ForeignResultError, StratoscopeError
-from stratoscope.core.files import ANOTHER, digest
+from stratoscope.core.files import ANOTHER, digest, write_text
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.provenance import code_key, versions
 from stratoscope.core.record import to_plain
 from stratoscope.engine.base import Engine
 from stratoscope.engine.local import InProcess, local_engine
-from stratoscope.runs.folder import PAGE, RunFolder
+from stratoscope.runs.folder import PAGE, PROTOCOL, RunFolder
 from stratoscope.runs.kinds import kind_named
 from stratoscope.runs.protocol import write_protocol
 
@@ -30,6 +30,9 @@ Work = Callable[[Any, Item], Tensors]
 Draw = Callable[[Path, Any], Any]
 """Writes figures and page of a finished result into its folder, which is still held."""
 R = TypeVar("R")
+
+NEW = "new"
+"""Among the parts while a new result has no `run.yaml` and page yet: those that are there are of the one before it."""
 
 
 @dataclass(frozen=True)
@@ -205,20 +208,22 @@ def run(
         folder = stack.enter_context(RunFolder.open(path, makes=kind_named(request.kind).file, alone=alone))
         stack.enter_context(_while_there(folder))
         result = finished(folder.path, request, overwrite=overwrite, progress=progress, whole=whole)
-        fresh = result is None
         if result is None:
             workers = stack.enter_context(closing(engine()))
             result = compute(Run(folder, workers, progress, memory or physical_memory() / 2))
             folder.check()
+            write_text(folder.part(NEW), "")
             result = save(result, folder.path, request)
-        folder.drop_parts(keep)
+        folder.drop_parts(lambda part: part == NEW or keep(part))
         if out is None:
             return result
-        if protocol is not None:
+        new = folder.part(NEW).exists()
+        if protocol is not None and (new or not (folder.path / PROTOCOL).is_file()):
             write_protocol(folder.path, protocol)
-        if draw is not None and (fresh or not (folder.path / PAGE).is_file()):
+        if draw is not None and (new or not (folder.path / PAGE).is_file()):
             draw(folder.path, result)
         folder.check()
+        folder.drop_parts(lambda part: part != NEW and keep(part))
     return result
 
 

@@ -42,7 +42,7 @@ SHARE = 0.05
 class StratoscopeCallback(TrainerCallback):
     """Records the drift of every layer while a Trainer runs.
 
-    Drift is the linear CKA, plain and debiased, between a layer's rows now and at the start, on a fixed set of texts.
+    Drift is 1 − linear CKA, plain and debiased, of a layer's rows now and at the start, on a fixed set of texts.
     Each record is a line of `<folder>/drift.jsonl` (step, epoch, one value per layer and measure; null where a layer
     does not vary, as the embedding of [CLS]) and, where TensorBoard is installed, a point in `<folder>/tensorboard`.
     Training itself is not touched: no random number is drawn and no mode is left changed.
@@ -221,14 +221,14 @@ class StratoscopeCallback(TrainerCallback):
 
 
 def drift(start: Sequence[Tensor], now: Sequence[Tensor]) -> dict[str, list[float | None]]:
-    """CKA of each layer with itself at the start, by measure; None where one of the two does not vary."""
+    """1 − CKA of each layer with itself at the start, by measure; None where one of the two does not vary."""
     wanted = [parse(name) for name in MEASURES]
     scores: dict[str, list[float | None]] = {name: [] for name in MEASURES}
     for x, y in zip(start, now, strict=True):
         found = score_layers(MemoryRows([x, y]), wanted).scored
         for name in MEASURES:
             value = float(found[name].values[0, 1])
-            scores[name].append(None if math.isnan(value) else value)
+            scores[name].append(None if math.isnan(value) else 1 - value)
     return scores
 
 

@@ -15,6 +15,7 @@ from stratoscope.models.surgery.blocks import exported, parse_drop
 from stratoscope.results.finetuned import Finetuned
 from stratoscope.results.pruned import Pruned
 from stratoscope.runs.run import Request, Run, run
+from stratoscope.studies.asked import models_asked, protocol, task_asked
 from stratoscope.studies.checkpoint import is_whole, put_in_place, write_checkpoint
 from stratoscope.studies.finetune.options import TrainingOptions
 from stratoscope.studies.finetune.recipes import resolve
@@ -55,17 +56,18 @@ def prune(
         "blocks": seen.layers - 1,
         "kept": list(kept),
     }
+    asked = {"command": "prune", "base": spec.source, "drop": drop.strip()}
     run(
         Request("pruned", {"base": seen.fingerprint, "task": task.fingerprint}, {"drop": drop.strip()}),
         folder / BASE,
         lambda running: _compute(spec, task, what, running),
         progress=progress,
         overwrite=options.overwrite,
+        protocol=protocol("prune", asked, task_asked(task), models_asked([spec]), options=options),
         whole=lambda place, made: is_whole(place, made.weights),
         alone=True,
     )
     left = replace(spec, source=str(folder / BASE), name=spec.label, revision=None, allow_pickle=False)
-    asked = {"command": "prune", "base": spec.source, "drop": drop.strip()}
     return finetune(left, task, out=folder, options=options, progress=progress, pruned=what, command=asked)
 
 

@@ -36,7 +36,7 @@ class CompareOptions:
     batch_tokens: int | None = batch_tokens()
     memory: float | None = memory()
     workers: int | None = workers()
-    keep: bool = option(False, "Keep activations in the run folder for later comparisons.", answer=False)
+    keep: bool = option(False, "Keep activations in the run folder for later comparisons.", work=True)
     overwrite: bool = overwrite()
 
     @property

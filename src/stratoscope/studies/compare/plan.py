@@ -12,7 +12,7 @@ from typing import Any
 from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.core.matrix import Layer
 from stratoscope.core.model import ModelInfo
-from stratoscope.core.options import answering, changed, check_options
+from stratoscope.core.options import answering, check_options, said
 from stratoscope.core.progress import Progress
 from stratoscope.data.corpus import Corpus
 from stratoscope.data.readers import read_corpus
@@ -60,7 +60,7 @@ class Plan:
     def request(self) -> Request:
         """What is asked for; the code that answers is not part of it (see `code_key`)."""
         asked = answering(self.options) | {"measures": [r.name for r in self.wanted]}
-        return Request("comparison", self.inputs, asked, said=changed(self.options))
+        return Request("comparison", self.inputs, asked, said=said(self.options))
 
     @property
     def inputs(self) -> dict[str, Any]:

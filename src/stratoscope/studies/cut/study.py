@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.options import answering, changed
+from stratoscope.core.options import answering, said
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.metrics import metric_named
 from stratoscope.data.tasks.data import TaskData
@@ -76,7 +76,7 @@ def cut(
         )
     asked = {"tuned": side.spec.source, "budget": allowed}
     made = run(
-        Request("cut", inputs_of([side], task), {"budget": allowed, **answering(options)}, said=changed(options)),
+        Request("cut", inputs_of([side], task), {"budget": allowed, **answering(options)}, said=said(options)),
         out,
         lambda running: _compute(Work(side, task, options, allowed, running)),
         progress=progress,

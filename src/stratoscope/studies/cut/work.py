@@ -14,7 +14,7 @@ from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.core.options import check_options
 from stratoscope.data.metrics import Metric, metric_named
 from stratoscope.data.tasks.data import SPLITS, TaskData
-from stratoscope.models.heads.fit import FittedHead, fit_head
+from stratoscope.models.heads.fit import fit_head
 from stratoscope.models.heads.fitting import Goal, scale_of
 from stratoscope.models.open.loading import OpenedModel, load_config, open_model, resolve
 from stratoscope.models.read.head import head_scores, predict, reads_mean
@@ -29,6 +29,8 @@ from stratoscope.studies.cut.confirm import halves
 from stratoscope.studies.cut.options import ANY, BLOCKS, TOP, CutOptions
 from stratoscope.studies.depth.judge import Side
 from stratoscope.studies.depth.study import head_reading
+
+CONVERGED = "converged"
 
 
 def check(options: CutOptions) -> None:
@@ -90,6 +92,15 @@ class Work:
 
 
 @dataclass(frozen=True)
+class TunedHead:
+    """A head tuned for one layer, as a part keeps it."""
+
+    parameters: Mapping[str, Tensor]
+    """By the names they have in the model."""
+    converged: bool
+
+
+@dataclass(frozen=True)
 class Judged:
     """Every cut that was looked at."""
 
@@ -98,7 +109,7 @@ class Judged:
     """(n, k): scores of the whole model on all validation rows."""
     confirming: Callable[[Candidate], Floats]
     """Scores (sure, k) of a cut on the rows that took no part in the choice."""
-    heads: Mapping[tuple[int, ...], FittedHead]
+    heads: Mapping[tuple[int, ...], TunedHead]
     """Heads that were tuned, by the blocks kept below them."""
 
 
@@ -135,17 +146,23 @@ def _depths(work: Work) -> Judged:
     return Judged(candidates, vectors.scores, lambda c: scores[c.kept][work.sure], heads)
 
 
-def _tuned(work: Work, depths: range) -> dict[tuple[int, ...], FittedHead]:
+def _tuned(work: Work, depths: range) -> dict[tuple[int, ...], TunedHead]:
     train = _vectors(work, "train")
     goal = Goal(work.inputs["train"].targets, work.inputs["train"].choices, work.task.regression)
     start = scale_of(train.head_input(work.blocks))
+    made_from = [work.side.seen.fingerprint, work.task.fingerprint, work.side.length, work.options.seed]
+
+    def make(depth: int) -> dict[str, Tensor]:
+        x = train.head_input(depth)
+        fitted = fit_head(work.model.module, x, goal, start=start, seed=work.options.seed)
+        return {**fitted.parameters, CONVERGED: torch.tensor(fitted.converged)}
+
     heads = {}
     with work.run.progress.step(f"tuning heads on {work.side.spec.label}", len(depths)) as advance:
         for depth in depths:
-            x = train.head_input(depth)
-            heads[tuple(range(1, depth + 1))] = fit_head(
-                work.model.module, x, goal, start=start, seed=work.options.seed
-            )
+            part = dict(work.run.part("head", [*made_from, depth], partial(make, depth)))
+            converged = bool(part.pop(CONVERGED))
+            heads[tuple(range(1, depth + 1))] = TunedHead(part, converged)
             advance(1)
     return heads
 

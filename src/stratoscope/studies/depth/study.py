@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.options import answering, changed, check_options
+from stratoscope.core.options import answering, check_options, said
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.tasks.data import SPLITS, TaskData
 from stratoscope.models.open.loading import ModelSpec, Survey, check_head, survey
@@ -43,7 +43,7 @@ def depth(
     sides = two_sides(tuned, base, task, options.length, progress)
     asked = {"tuned": sides[0].spec.source, "base": sides[1].spec.source if len(sides) > 1 else None}
     return run(
-        Request("depth", inputs_of(sides, task), answering(options), said=changed(options)),
+        Request("depth", inputs_of(sides, task), answering(options), said=said(options)),
         out,
         lambda running: _compute(sides, task, options, running),
         progress=progress,

@@ -20,10 +20,10 @@ class TrainingOptions:
     max_steps: int | None = option(None, "Steps in place of the recipe's length.")
     warmup: float | None = option(None, "Warm-up steps; below 1, a share of the run.")
     length: int | None = option(None, "Tokens kept of a text.")
-    seeds: int = option(1, "Number of runs, with seeds 0, 1, ...", answer=False)
-    first_seed: int = option(0, "Seed of the first run.", answer=False)
+    seeds: int = option(1, "Number of runs, with seeds 0, 1, ...", work=True)
+    first_seed: int = option(0, "Seed of the first run.", work=True)
     checkpoint_steps: int | None = option(
-        None, "Steps between checkpoints; None = about every minute.", hidden=True, answer=False
+        None, "Steps between checkpoints; None = about every minute.", hidden=True, work=True
     )
     overwrite: bool = overwrite()
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.options import changed
+from stratoscope.core.options import said
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.value import Value
 from stratoscope.data.baselines import bag_of_words, majority
@@ -63,7 +63,7 @@ class _Work:
             "task": [self.task.fingerprint, self.task.metric],
             "pruned": self.pruned,
         }
-        return Request("finetuned", inputs, asked, said=changed(self.options))
+        return Request("finetuned", inputs, asked, said=said(self.options))
 
 
 def finetune(

@@ -10,7 +10,7 @@ from typing import Any
 
 from stratoscope.claims import judge_study
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.options import answering, changed, check_options
+from stratoscope.core.options import answering, check_options, said
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.corpus import Corpus
 from stratoscope.data.tasks.data import SPLITS, TaskData
@@ -106,7 +106,7 @@ def study_finetuned(
             "cut": refused if cut is None else cut.provenance.get("digest", ""),
         },
         answering(options),
-        said=changed(options),
+        said=said(options),
     )
     asked = {
         "base": given[0].source,

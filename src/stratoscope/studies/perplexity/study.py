@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from stratoscope.core.model import ModelInfo
-from stratoscope.core.options import answering, changed, check_options
+from stratoscope.core.options import answering, check_options, said
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.corpus import Corpus
 from stratoscope.data.readers import read_corpus
@@ -45,7 +45,7 @@ def perplexity(
     asked = {"model": spec.source, **data_asked(data), **models_asked([spec])}
     inputs = {"model": [spec.label, seen.fingerprint, seen.dtype], "corpus": corpus.fingerprint}
     return run(
-        Request("perplexity", inputs, answering(options), said=changed(options)),
+        Request("perplexity", inputs, answering(options), said=said(options)),
         out,
         lambda running: _compute(spec, seen, corpus, options, running),
         progress=progress,

@@ -276,20 +276,19 @@ def test_parts_made_by_other_code_are_not_reused(tmp_path: Path, monkeypatch: py
 
 
 def test_another_engine_and_memory_reuse_what_is_finished(tmp_path: Path) -> None:
-    whole = tmp_path / "whole"
-    finished_run(whole)
-    for workers in (2, 3):
-        out = tmp_path / str(workers)
-        with pytest.raises(KeyboardInterrupt):
-            run(REQUEST, out, Counting(stop_at=6), memory=1e9)
-        done = files(out / PARTS)
-        watching = Watching()
-        run(REQUEST, out, pooled, engine=lambda n=workers: ProcessPool(n), memory=2e6, progress=watching, keep=bool)
-        assert files(out / PARTS).items() >= done.items()
-        (label, total, advanced) = watching.steps[0]
-        assert (label, total, sum(advanced)) == ("squaring", 10, 10)
-        shutil.rmtree(out / PARTS)
-        assert files(out) == files(whole)
+    finished_run(tmp_path / "whole")
+    out, watching = tmp_path / "out", Watching()
+    with pytest.raises(KeyboardInterrupt):
+        run(REQUEST, out, Counting(stop_at=6), memory=1e9)
+    done = {p: p.stat().st_mtime_ns for p in (out / PARTS).iterdir()}
+    run(REQUEST, out, pooled, engine=lambda: ProcessPool(2), memory=2e6, progress=watching, keep=bool)
+    assert len(done) == 12
+    assert all(path.stat().st_mtime_ns == before for path, before in done.items())
+    assert len(list((out / PARTS).iterdir())) == 20
+    (label, total, advanced) = watching.steps[0]
+    assert (label, total, sum(advanced)) == ("squaring", 10, 10)
+    shutil.rmtree(out / PARTS)
+    assert files(out) == files(tmp_path / "whole")
 
 
 def pooled(running: Run) -> Comparison:
@@ -415,6 +414,31 @@ def test_a_kill_while_drawing_leaves_a_finished_result(tmp_path: Path) -> None:
     drawn = []
     run(REQUEST, tmp_path, never, draw=lambda *given: drawn.append(given))
     assert len(drawn) == 1
+
+
+@pytest.mark.parametrize("dies", ["saved", "drawing"])
+def test_a_kill_between_a_new_result_and_its_page_leaves_no_page_of_the_one_before(
+    dies: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def draw(folder: Path, result: Any) -> None:
+        (folder / "report.html").write_text(result.provenance["digest"])
+
+    def interrupted(*given: Any) -> None:
+        raise KeyboardInterrupt
+
+    finished_run(tmp_path, draw=draw, protocol={"command": "compare", "seed": 0})
+    other = replace(REQUEST, options={"seed": 1})
+    how: dict[str, Any] = {"overwrite": True, "protocol": {"command": "compare", "seed": 1}}
+    with monkeypatch.context() as patch:
+        if dies == "saved":
+            patch.setattr(module, "write_protocol", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(other, tmp_path, Counting(), draw=interrupted, **how)
+    run(other, tmp_path, never, draw=draw, **how)
+    assert (tmp_path / "report.html").read_text() == other.digest
+    assert "seed: 1" in (tmp_path / "run.yaml").read_text()
+    assert not (tmp_path / "parts").exists()
+    run(other, tmp_path, never, draw=interrupted, **how)
 
 
 def test_run_yaml_is_written_for_a_new_and_for_a_finished_run(tmp_path: Path) -> None:
