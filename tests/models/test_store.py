@@ -151,6 +151,20 @@ def test_shards_hold_the_rows_that_are_read_in_memory(
     assert torch.equal(gather(both, stored.layers), gather(stored, 0))
 
 
+@pytest.mark.parametrize("enough", [5, 8, 9, 10_000])
+def test_a_shard_gets_no_more_texts_than_it_takes_to_sort_them(
+    enough: int, folder_of: Any, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "CHUNK", 4)
+    monkeypatch.setattr(store, "SHARD_TEXTS", enough)
+    opening, run = Opening(folder_of("bert")), Folder(tmp_path / "run")
+    rows = plan_rows(corpus, [opening.seen.encoder], "cls")
+    found = store_layers(opening, opening.seen, Reading(corpus, {"cls": rows}), run)
+    texts = 4 * min(-(-enough // 4), store.SHARD_PIECES)
+    assert run.made == -(-len(corpus) // texts)
+    assert sum(found.rows["cls"].sizes) == len(rows)
+
+
 @pytest.mark.usefixtures("small")
 def test_only_what_is_missing_is_read_again(folder_of: Any, corpus: Corpus, tmp_path: Path) -> None:
     opening, run = Opening(folder_of("bert")), Folder(tmp_path / "run")

@@ -35,8 +35,8 @@ with a neuron whose mean is 1e4 times its spread 1e-10, and half precisions 1e-6
 """
 PRODUCT_BYTES = 8
 """Cross-products are summed in float64."""
-PIECE_BYTES = 2e8
-"""Coordinates that one item gives back."""
+PIECE_BYTES, PIECE_CHUNKS = 3.2e7, 16
+"""Coordinates that one item gives back, and chunks of rows: what a worker holds, however many rows there are."""
 SIDE = 4
 """Layers on one side of a tile of pairs at most: the rows of so many are read once for all of its products."""
 
@@ -162,7 +162,7 @@ def _coordinates(
 ) -> dict[str, LayerRows]:
     """What `LayerBasis.coordinates` gives of all layers' rows: coordinates, squared norms, and heads where needed."""
     chunks = len(rows.sizes)
-    together = max(1, int(PIECE_BYTES / (8 * max(rows.sizes) * width)))
+    together = min(PIECE_CHUNKS, max(1, int(PIECE_BYTES / (8 * max(rows.sizes) * width))))
     spans = [(first, min(first + together, chunks)) for first in range(0, chunks, together)]
     items = [{"layer": k, "first": first, "last": last} for k in range(rows.layers) for first, last in spans]
     shared = {"rows": rows, "bases": bases, **how}

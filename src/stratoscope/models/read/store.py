@@ -29,7 +29,10 @@ from stratoscope.statistics.rows import CHUNK, StoredRows
 
 SHARD_BYTES, SHARD_PIECES = 2.5e8, 16
 """Memory that the rows of one shard may take, and the most pieces of text (of `CHUNK` rows) in it: what a killed run
-loses at most, and enough text to sort by length."""
+loses at most."""
+SHARD_TEXTS = 4096
+"""Texts that are enough to sort by length: a shard that has them gets no more. On UD English dev 2,000 texts are padded
+by 4 %, 700 by 10 % and 300 by 23 %; what is beyond only takes memory, most where a text gives one row."""
 PART = "layers"
 """What the parts of a run are called."""
 
@@ -253,10 +256,16 @@ def chosen_layers(model: Survey, layers: tuple[int, ...] | None) -> tuple[int, .
 
 
 def _shards(bounds: list[int], reading: Reading, model: Survey, layers: int) -> list[list[int]]:
-    """Bounds of the pieces of each shard: as many as its memory holds, and at least one."""
+    """Bounds of the pieces of each shard: as many as give it enough texts, its memory holds them, and at least one."""
     kinds = len(reading.rows) * layers + (model.layers if reading.head is not None else 0)
-    size = min(SHARD_PIECES, max(1, int(SHARD_BYTES / (kinds * model.width * 4 * CHUNK))))
-    return [bounds[k : k + size + 1] for k in range(0, len(bounds) - 1, size)]
+    most = min(SHARD_PIECES, max(1, int(SHARD_BYTES / (kinds * model.width * 4 * CHUNK))))
+    shards, start = [], 0
+    while start < len(bounds) - 1:
+        enough = int(np.searchsorted(bounds, bounds[start] + SHARD_TEXTS))
+        stop = min(max(enough, start + 1), start + most, len(bounds) - 1)
+        shards.append(bounds[start : stop + 1])
+        start = stop
+    return shards
 
 
 def _stored_rows(
