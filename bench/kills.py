@@ -1,6 +1,6 @@
 """Kill every command at random, run it again, and hold what it leaves against a run that nobody disturbed.
 
-    python bench/kills.py                                      # 60 kills over all commands, at most 12 minutes
+    python bench/kills.py                                      # 55 kills over all commands, at most 12 minutes
     python bench/kills.py --kills 6 --only compare cut --seed 5 --minutes 2
 
 Models are tiny. A command is ended by SIGKILL, SIGINT or SIGTERM, after a random time or just before a random one of
@@ -255,7 +255,7 @@ def preload() -> None:
                  "rich.progress"):  # fmt: skip
         importlib.import_module(name)
     trainer: Any = importlib.import_module("stratoscope.models.train.trainer")
-    trainer.CHECKPOINT_SECONDS, trainer.CHECKPOINT_SHARE = 0.2, 1.0  # a training of two seconds has several
+    trainer.CHECKPOINT_SECONDS, trainer.CHECKPOINT_SHARE = 0.1, 1.0  # a training of a second has several
 
 
 # --- starting and ending a command -----------------------------------------------------------------------------------
@@ -303,6 +303,7 @@ def start(here: Path, words: Sequence[str], end: End | None = None, *, cold: boo
     for name in ("stdout", "stderr", "changes"):
         if (log / name).exists():
             (log / name).rename(log / f"{name}-{len(list(log.iterdir()))}")
+        (log / name).touch()
     begun = time.monotonic()
     pid = _spawned(here, words) if cold else _forked(here, words, end)
     status = None
@@ -330,8 +331,8 @@ def start(here: Path, words: Sequence[str], end: End | None = None, *, cold: boo
     said = (log / "stderr").read_text(errors="replace")
     if "Traceback" in said:
         problems.append("a traceback: " + " / ".join(said[said.index("Traceback") :].splitlines()[-6:]))
-    changes = (log / "changes").read_text().splitlines() if (log / "changes").exists() else []
-    return Ended(os.waitstatus_to_exitcode(status), seconds, said, tuple(changes), tuple(problems))
+    changes = tuple((log / "changes").read_text().splitlines())
+    return Ended(os.waitstatus_to_exitcode(status), seconds, said, changes, tuple(problems))
 
 
 def _at_work(pid: int, here: Path) -> bool:
@@ -384,6 +385,8 @@ def _forked(here: Path, words: Sequence[str], end: End | None) -> int:
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     if child := os.fork():
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        while os.getpgid(child) != child:
+            time.sleep(0.001)
         return child
     with _ending():
         os.setsid()
@@ -532,8 +535,8 @@ def attack(here: Path, case: Case, expected: Reference, chance: random.Random, *
     settle(here, here.parent, expected.earlier, inside=inside)
     done, words = Attack(), words_of(case)
     done.steps += ["files of the user inside"] if inside else []
-    for _ in range(2 if chance.random() < 0.3 else 1):
-        end = choose(expected, chance, cold=first)
+    for attempt in range(2 if chance.random() < 0.3 else 1):
+        end = choose(expected, chance, cold=first, share=1 / (1 + attempt))
         ended = start(here, words, end, cold=first)
         done.problems += ended.problems
         known = -end.signal if end.signal == signal.SIGKILL else 128 + end.signal
@@ -572,16 +575,16 @@ def attack(here: Path, case: Case, expected: Reference, chance: random.Random, *
     return done
 
 
-def choose(expected: Reference, chance: random.Random, *, cold: bool) -> End:
-    """A random end; a process that is still importing knows no other than SIGKILL."""
+def choose(expected: Reference, chance: random.Random, *, cold: bool, share: float) -> End:
+    """A random end in the first `share` of a run; a process that is still importing knows no other than SIGKILL."""
     if cold:
         return End(signal.SIGKILL, after=chance.uniform(0, expected.seconds))
     number = chance.choices((signal.SIGKILL, signal.SIGINT, signal.SIGTERM), (6, 2, 2))[0]
     group = number == signal.SIGINT or chance.random() < 0.6
     if chance.random() < 0.5:
-        return End(number, after=chance.uniform(0, expected.seconds), group=group)
-    first = chance.choice((1, max(1, expected.changes - LATE)))
-    return End(number, change=chance.randint(first, expected.changes), group=group)
+        return End(number, after=chance.uniform(0, share * expected.seconds), group=group)
+    last = max(1, int(share * expected.changes))
+    return End(number, change=chance.randint(chance.choice((1, max(1, last - LATE))), last), group=group)
 
 
 def finished_parts(out: Path) -> set[str]:
@@ -721,10 +724,10 @@ def _wrongly_drawn(out: Path, scratch: Path) -> list[str]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--kills", type=int, default=60, help="kills over all commands")
+    parser.add_argument("--kills", type=int, default=55, help="kills over all commands")
     parser.add_argument("--each", type=int, default=0, help="fewest kills of every command")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--minutes", type=float, default=12, help="no attack is begun after this time")
+    parser.add_argument("--minutes", type=float, default=11.5, help="no attack is begun after this time")
     parser.add_argument("--only", nargs="*", default=[], help="commands, as the summary names them")
     parser.add_argument("--scratch", type=Path, help="folder for a temporary folder; by default in memory")
     return parser.parse_args()

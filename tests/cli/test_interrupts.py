@@ -16,6 +16,7 @@ import pytest
 from ended import Command
 
 import stratoscope as ss
+from stratoscope.cli import main
 from stratoscope.runs.folder import RunFolder
 
 ARGS = ("base", "tuned", "--data", "t.txt", "--measure", "neuronsim", "--measure", "rsa", "--bootstrap", "60")
@@ -128,6 +129,34 @@ def test_once_the_answer_is_there_a_signal_is_not_caught_any_more(
     signal.signal(signal.SIGINT, signal.default_int_handler)
     command(*args)
     assert {signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)} == {signal.SIG_DFL}
+
+
+class Dying:
+    """Interrupted in the middle of its end, where Python drops whatever is raised."""
+
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("how", ["swallowed by a destructor", "mistaken"])
+def test_an_interrupt_ends_the_command_whatever_became_of_it(
+    how: str, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def swallowing(*given: object, **how: object) -> None:
+        Dying()
+        time.sleep(20)
+
+    def mistaking(*given: object, **how: object) -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except BaseException as e:
+            raise ValueError("Invalid affine transformation matrix") from e  # as matplotlib's C++ does
+
+    monkeypatch.setattr(main, "app", mistaking if how == "mistaken" else swallowing)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    ended = command("measures")
+    assert ended.code == 130
+    assert "Traceback" not in ended.err
 
 
 def parent_of(stat: Path) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Annotated, NoReturn
@@ -97,8 +98,21 @@ class StoppedError(BaseException):
         self.number = number
 
 
+_received: list[int] = []
+"""Signals that asked this process to end."""
+
+
 def _stop(number: int, frame: FrameType | None) -> None:
+    _received.append(number)
     raise StoppedError(number)
+
+
+def _again(lost: sys.UnraisableHookArgs) -> None:
+    """Whatever a destructor raises is dropped: an interrupt that came while one ran is sent once more."""
+    if isinstance(lost.exc_value, StoppedError):
+        threading.Timer(0.01, os.kill, (os.getpid(), lost.exc_value.number)).start()
+    else:
+        sys.__unraisablehook__(lost)
 
 
 def run() -> None:
@@ -108,11 +122,18 @@ def run() -> None:
     for caught, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
         if signal.getsignal(caught) is usual:
             signal.signal(caught, _stop)
-    words = sys.argv[1:]
+    words, hook = sys.argv[1:], sys.unraisablehook
+    sys.unraisablehook = _again
+    _received.clear()
     try:
         try:
             code = app(words, prog_name="stratoscope", standalone_mode=False)
+        except Exception:
+            if not _received:
+                raise
+            raise StoppedError(_received[0]) from None  # a library's C code makes errors of its own of an interrupt
         finally:  # what is left is to tell the end: another signal is the end, without a traceback
+            sys.unraisablehook = hook
             for caught in (signal.SIGINT, signal.SIGTERM):
                 if signal.getsignal(caught) is _stop:
                     signal.signal(caught, signal.SIG_DFL)
