@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.measures.kernels.kernel import CKASIM_MINIBATCH, CKASIM_RBF, MEDIAN_ROWS
+from stratoscope.measures.kernels.knn import KNN, KNN_JACCARD
 from stratoscope.measures.kernels.rsa import ROWS, RSA
 from stratoscope.measures.linear.alignment import CKASIM, CKASIM_DEBIASED, PROCRUSTES
 from stratoscope.measures.linear.canonical import CCA, PWSIM, SVSIM
@@ -28,6 +29,8 @@ MEASURES: tuple[Measure, ...] = (
     LINREG,
     PROCRUSTES,
     RSA,
+    KNN,
+    KNN_JACCARD,
     MIXEDSIM_HELDOUT,
 )
 
