@@ -30,7 +30,7 @@ from stratoscope.models.text.rows import UNITS, Rows, plan_rows
 ALL = [f.name for f in FAMILIES]
 SEGMENTED = {"bert", "albert", "electra", "xlnet"}
 """Families whose tiny checkpoint reads token_type_ids, written down here apart from the code's own table."""
-CLS_LAST = {"xlnet", "gpt2", "llama", "qwen2", "qwen3", "gemma2"}
+CLS_LAST = {"xlnet", "openai-gpt", "gpt2", "llama", "qwen2", "qwen3", "gemma2"}
 VARIANTS = [(u, s) for u in UNITS for s in (("last", "first", "mean") if u == "word" else ("last",))]
 Load = Callable[[str], OpenedModel]
 
@@ -121,7 +121,8 @@ def test_blocks_and_final_norm_reproduce_hidden_states(family: str, model_of: Lo
         for h in hooks:
             h.remove()
     assert [m for m, _ in fired] == applied
-    assert all(isinstance(o, tuple) == (model.family.block_returns == "tuple") for _, o in fired)
+    returned = {"tensor": torch.Tensor, "tuple": tuple, "list": list}[model.family.block_returns]
+    assert all(isinstance(o, returned) for _, o in fired)
     made = [block_output(o, model.family) for _, o in fired]
     norm = final_norm(model.module, model.family)
     if norm is not None:

@@ -26,7 +26,7 @@ class Family:
     """Path of the norm applied after the last block; layer L is its output."""
     description: str
     reference: str
-    block_returns: Literal["tensor", "tuple"] = "tensor"
+    block_returns: Literal["tensor", "tuple", "list"] = "tensor"
     sequence_first: bool = False
     """Blocks work on (sequence, batch, width) instead of (batch, sequence, width)."""
     looped: bool = False
@@ -175,6 +175,17 @@ FAMILIES: tuple[Family, ...] = _table(
             reference="Warner et al. 2024, arXiv:2412.13663",
         ),
         Family(
+            name="openai-gpt",
+            model_types=("openai-gpt",),
+            blocks="h",
+            embeddings=("tokens_embed", "positions_embed"),
+            final_norm=None,
+            block_returns="list",
+            cls="last",
+            description="Post-norm decoder, learned positions, lower case",
+            reference="Radford et al. 2018, Improving Language Understanding by Generative Pre-Training",
+        ),
+        Family(
             name="gpt2",
             model_types=("gpt2",),
             blocks="h",
@@ -297,7 +308,7 @@ def final_norm(model: nn.Module, family: Family) -> nn.Module | None:
 
 def block_output(output: Any, family: Family) -> Tensor:
     """The hidden state (batch, sequence, width) in what a block returned."""
-    hidden: Tensor = output[0] if isinstance(output, tuple) else output
+    hidden: Tensor = output[0] if isinstance(output, tuple | list) else output
     return hidden.transpose(0, 1) if family.sequence_first else hidden
 
 
