@@ -38,6 +38,9 @@ class CompareOptions:
     workers: int | None = workers()
     keep: bool = option(False, "Keep activations in the run folder for later comparisons.", work=True)
     overwrite: bool = overwrite()
+    save_activations: str | None = option(
+        None, "Save all words' vectors to an .hdf5 or NeuroX .json file; several models: one file each.", work=True
+    )
 
     @property
     def how_to_read(self) -> dict[str, str | None]:

@@ -20,8 +20,10 @@ from stratoscope.measures.permuted import permuted_chance
 from stratoscope.measures.score import Scoring, score_layers
 from stratoscope.measures.structure import findings
 from stratoscope.measures.table import WORTH_SAYING
-from stratoscope.models.open.loading import ModelSpec, open_model
+from stratoscope.models.open.loading import ModelSpec
 from stratoscope.models.read.store import PART, Reading, store_layers, together
+from stratoscope.models.saved.source import open_source
+from stratoscope.models.saved.write import check_target, file_for, save_activations
 from stratoscope.results.comparison import Comparison
 from stratoscope.runs.run import Draw, Run, part_prefix, run
 from stratoscope.statistics.rows import StoredRows
@@ -42,11 +44,14 @@ def compare(
     """Compare all layers of all models; with `out`, finished parts are kept there and reused."""
     options, progress = options or CompareOptions(), progress or Silent()
     plan = make_plan(models, data, options, progress)
+    targets = _targets(plan)
+    for path in targets:
+        check_target(path, overwrite=options.overwrite)
     given = [spec for spec in plan.specs if not spec.random_init]
     names = {"name": [spec.name for spec in given]} if any(isinstance(m, ModelSpec) and m.name for m in models) else {}
     asked = {"models": [spec.source for spec in given], **names, **data_asked(data), **models_asked(given)}
     asked |= {} if given[0].dtype == "float32" else {"dtype": given[0].dtype}
-    return run(
+    comparison = run(
         plan.request,
         out,
         lambda running: score_plan(plan, read_plan(plan, running), running),
@@ -58,6 +63,10 @@ def compare(
         engine=lambda: local_engine(options.workers, work_of(plan)),
         memory=options.memory,
     )
+    for path in targets:
+        if not path.exists():
+            progress.note(f"{path} was not written, because the result was there already; give --overwrite")
+    return comparison
 
 
 def work_of(plan: Plan) -> float:
@@ -76,8 +85,18 @@ def read_plan(plan: Plan, running: Run) -> StoredRows:
         layers=options.layers,
         batch_tokens=options.batch_tokens,
     )
-    opened = [(partial(open_model, spec, seen=seen, progress=running.progress), seen) for spec, seen in plan.models]
-    return together([store_layers(open, seen, reading, running).rows[unit] for open, seen in opened])
+    opened = [(partial(open_source, spec, seen=seen, progress=running.progress), seen) for spec, seen in plan.models]
+    stored = [store_layers(open, seen, reading, running).rows[unit] for open, seen in opened]
+    for path, of in zip(_targets(plan), stored, strict=False):
+        if left_out := save_activations(path, of, plan.rows, plan.corpus):
+            running.progress.note(f"{left_out} sentences are not in {path}: not every model has all of their words")
+    return together(stored)
+
+
+def _targets(plan: Plan) -> list[Path]:
+    """The file that each model's activations are saved to, where that was asked for."""
+    path, specs = plan.options.save_activations, plan.specs
+    return [] if path is None else [file_for(path, spec.label, several=len(specs) > 1) for spec in specs]
 
 
 def score_plan(plan: Plan, stored: StoredRows, running: Run) -> Comparison:
