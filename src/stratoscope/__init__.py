@@ -28,14 +28,16 @@ if TYPE_CHECKING:
     from stratoscope.results.depth import Depth
     from stratoscope.results.finetuned import Finetuned
     from stratoscope.results.perplexity import Perplexities
+    from stratoscope.results.reproduction import Reproduction
     from stratoscope.results.study import Study
     from stratoscope.studies.callback import StratoscopeCallback
-    from stratoscope.studies.compare.options import CompareOptions
+    from stratoscope.studies.compare.options import CompareOptions, SimilarityOptions
     from stratoscope.studies.cut.options import CutOptions
     from stratoscope.studies.depth.options import DepthOptions
     from stratoscope.studies.finetune.options import FinetuneOptions, TrainingOptions
     from stratoscope.studies.finetuned.options import StudyOptions
     from stratoscope.studies.perplexity.options import PerplexityOptions
+    from stratoscope.studies.reproduce.options import ReproduceOptions
 
     Model: TypeAlias = str | Path | ModelSpec
 
@@ -52,8 +54,10 @@ __all__ = [
     "prune",
     "rank_neurons",
     "read_task",
+    "reproduce",
     "similarity",
     "study_finetuned",
+    "study_similarity",
 ]
 
 LATER = {"StratoscopeCallback": "stratoscope.studies.callback", "read_task": "stratoscope.data.tasks.read"}
@@ -215,6 +219,43 @@ def study_finetuned(
     several = tuned if isinstance(tuned, Sequence) and not isinstance(tuned, str) else [tuned]
     chosen = _options(StudyOptions, options, keywords)
     return run(base, several, task, out=out, options=chosen, across=across, progress=progress, draw=draw)
+
+
+def study_similarity(
+    models: Model | Sequence[Model],
+    *,
+    data: str | Path | Corpus,
+    out: str | Path | None = None,
+    options: SimilarityOptions | None = None,
+    progress: Progress | None = None,
+    draw: Draw | None = None,
+    **keywords: Any,
+) -> Comparison:
+    """Compare models as Wu et al. 2020 do; further keywords are the fields of `SimilarityOptions`."""
+    from stratoscope.studies.compare.options import SimilarityOptions
+    from stratoscope.studies.compare.study import study_similarity as run
+
+    several = models if isinstance(models, Sequence) and not isinstance(models, str) else [models]
+    chosen = _options(SimilarityOptions, options, keywords)
+    return run(several, data=data, out=out, options=chosen, progress=progress, draw=draw)
+
+
+def reproduce(
+    paper: str,
+    item: str,
+    *,
+    out: str | Path,
+    options: ReproduceOptions | None = None,
+    progress: Progress | None = None,
+    draw: Draw | None = None,
+    **keywords: Any,
+) -> Reproduction:
+    """Reproduce a figure or table of a paper; further keywords are the fields of `ReproduceOptions`."""
+    from stratoscope.studies.reproduce.options import ReproduceOptions
+    from stratoscope.studies.reproduce.study import reproduce as run
+
+    chosen = _options(ReproduceOptions, options, keywords)
+    return run(paper, item, out=out, options=chosen, progress=progress, draw=draw)
 
 
 def perplexity(

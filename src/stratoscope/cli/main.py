@@ -24,6 +24,7 @@ from stratoscope.cli.commands import (
     perplexity,
     prune,
     report,
+    reproduce,
     study,
 )
 from stratoscope.cli.options import Command
@@ -38,11 +39,13 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "demo": demo.demo,
     "finetune": finetune.finetune,
     "study finetuned": study.finetuned,
+    "study similarity": study.similarity,
     "compare": compare.compare,
     "depth": depth.depth,
     "cut": cut.cut,
     "prune": prune.prune,
     "perplexity": perplexity.perplexity,
+    "reproduce": reproduce.reproduce,
     "findings": findings.findings,
     "report": report.report,
     "measures": lists.measures,

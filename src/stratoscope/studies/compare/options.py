@@ -46,3 +46,17 @@ class CompareOptions:
     def how_to_read(self) -> dict[str, str | None]:
         """What `read_corpus` takes besides the source."""
         return {k: getattr(self, k) for k in ("text", "pair", "label", "columns", "split")}
+
+
+WU2020 = ("neuronsim", "mixedsim", "svsim", "pwsim", "ckasim")
+"""The measures of Wu et al. 2020, section 3."""
+
+
+@dataclass(frozen=True)
+class SimilarityOptions(CompareOptions):
+    """How to compare as Wu et al. 2020 do: words, five measures, and with them the localization of every layer."""
+
+    measures: tuple[str, ...] = option(
+        WU2020, "Measure, measure@fraction, or 'all'; may be repeated.", flag="--measure", short="-m"
+    )
+    random_init: bool = option(False, "Add a control for every model: the same with random weights.")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -22,14 +23,15 @@ from stratoscope.measures.structure import findings
 from stratoscope.measures.table import WORTH_SAYING
 from stratoscope.models.open.loading import ModelSpec
 from stratoscope.models.read.store import PART, Reading, store_layers, together
+from stratoscope.models.saved.files import is_saved
 from stratoscope.models.saved.source import open_source
 from stratoscope.models.saved.write import check_target, file_for, save_activations
 from stratoscope.results.comparison import Comparison
 from stratoscope.runs.run import Draw, Run, part_prefix, run
 from stratoscope.statistics.rows import StoredRows
 from stratoscope.studies.asked import data_asked, models_asked, protocol
-from stratoscope.studies.compare.options import CompareOptions
-from stratoscope.studies.compare.plan import Plan, make_plan
+from stratoscope.studies.compare.options import CompareOptions, SimilarityOptions
+from stratoscope.studies.compare.plan import Plan, make_plan, named
 
 
 def compare(
@@ -40,8 +42,12 @@ def compare(
     options: CompareOptions | None = None,
     progress: Progress | None = None,
     draw: Draw | None = None,
+    command: Mapping[str, Any] | None = None,
 ) -> Comparison:
-    """Compare all layers of all models; with `out`, finished parts are kept there and reused."""
+    """Compare all layers of all models; with `out`, finished parts are kept there and reused.
+
+    `command` is for `study_similarity`: what `run.yaml` says in place of `compare`.
+    """
     options, progress = options or CompareOptions(), progress or Silent()
     plan = make_plan(models, data, options, progress)
     targets = _targets(plan)
@@ -59,7 +65,7 @@ def compare(
         overwrite=options.overwrite,
         keep=lambda part: options.keep and part.startswith(part_prefix(PART)),
         draw=draw,
-        protocol=protocol("compare", asked, options=options),
+        protocol={**protocol("compare", asked, options=options), **(command or {})},
         engine=lambda: local_engine(options.workers, work_of(plan)),
         memory=options.memory,
     )
@@ -67,6 +73,29 @@ def compare(
         if not path.exists():
             progress.note(f"{path} was not written, because the result was there already; give --overwrite")
     return comparison
+
+
+def study_similarity(
+    models: Sequence[str | Path | ModelSpec],
+    *,
+    data: str | Path | Corpus,
+    out: str | Path | None = None,
+    options: SimilarityOptions | None = None,
+    progress: Progress | None = None,
+    draw: Draw | None = None,
+) -> Comparison:
+    """Compare models as Wu et al. 2020 do (Fig. 1, 2, 3, 8, 9): five measures and localization on one page.
+
+    With `random_init` every checkpoint gets a control of its own, as in Fig. 2.
+    """
+    options = options or SimilarityOptions()
+    specs = named([m if isinstance(m, ModelSpec) else ModelSpec(str(m)) for m in models])
+    chance = [s for s in specs if options.random_init and not is_saved(s.source)]
+    controls = [replace(s, random_init=True, seed=options.seed, name=f"{s.label}-random") for s in chance]
+    plain = CompareOptions(**{**vars(options), "random_init": False})
+    command = {"command": "study similarity"} | ({"random_init": True} if options.random_init else {})
+    how: dict[str, Any] = {"data": data, "out": out, "options": plain, "progress": progress, "draw": draw}
+    return compare([*specs, *controls], command=command, **how)
 
 
 def work_of(plan: Plan) -> float:
@@ -211,4 +240,4 @@ def _undefined_notes(plan: Plan, scoring: Scoring) -> list[str]:
     return notes
 
 
-__all__ = ["CompareOptions", "compare", "read_plan", "score_plan"]
+__all__ = ["CompareOptions", "compare", "read_plan", "score_plan", "study_similarity"]
