@@ -32,7 +32,7 @@ def estimate(job: Job, shapes: dict[str, tuple[int, int]]) -> tuple[float, str]:
         sides = [_shape(m.source, shapes) for m in (*job.models, *job.across)]
         if job.task is None:
             words = _text(str(job.data), job.chosen().limit)
-            return _reading(sides, words) + _scoring(sides, words), ""
+            return _reading(sides, words) + (1 + job.chosen().bootstrap) * _scoring(sides, words), ""
         if job.analysis.trains:
             shapes |= {f"{job.name}/": sides[0]}
         task = _task(job.task)

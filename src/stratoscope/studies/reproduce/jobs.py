@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
-from stratoscope.core.options import read_options, typed
+from stratoscope.core.options import Option, described, read_options, typed
 from stratoscope.data.tasks.source import TaskSource
 from stratoscope.studies.reproduce.options import ReproduceOptions
 from stratoscope.studies.reproduce.protocol import ANALYSES, TASK, Analysis, Protocol, Step
@@ -133,12 +133,12 @@ def _tasks(protocol: Protocol, options: ReproduceOptions) -> dict[str, TaskSourc
 
 
 def _changes(protocol: Protocol, options: ReproduceOptions) -> dict[str, Any]:
-    """What `--set` says, by the name of the option: plain values as YAML reads them."""
-    import yaml
-
-    known = {*protocol.vary}
+    """What `--set` says, by the name of the option."""
+    known: dict[str, Option | None] = dict.fromkeys(protocol.vary)
+    several = set(protocol.vary)
     for analysis in protocol.analyses():
-        known |= {f.name for f in fields(analysis.options_class())} | set(analysis.needs)
+        known |= dict.fromkeys(analysis.needs) | {k: o for k, (_, o) in described(analysis.options_class()).items()}
+        several |= {f.name for f in fields(analysis.options_class()) if isinstance(f.default, tuple)}
     changes: dict[str, Any] = {}
     for word in options.set:
         name, equals, text = word.partition("=")
@@ -146,9 +146,19 @@ def _changes(protocol: Protocol, options: ReproduceOptions) -> dict[str, Any]:
             raise StratoscopeError(f"expected --set OPTION=VALUE, got '{word}'")
         if name not in known:
             raise unknown_name(f"option of {protocol.item} of {protocol.paper}", name, sorted(known))
-        values = [yaml.safe_load(part) if ":" not in part else part for part in text.split(",")]
-        changes[name] = values if name in protocol.vary or len(values) > 1 else values[0]
+        how = known[name]
+        values = [text] if how and how.parse else [_plain(part) for part in text.split(",")]
+        changes[name] = values if name in several else values[0]
+        if len(values) > 1 and name not in several:
+            raise StratoscopeError(f"expected one value for {name}, got '{text}'")
     return changes
+
+
+def _plain(text: str) -> Any:
+    """A value as YAML reads it; `top:4` is no number to the base of 60."""
+    import yaml
+
+    return text if ":" in text else yaml.safe_load(text)
 
 
 def _options(
