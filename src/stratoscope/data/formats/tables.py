@@ -75,7 +75,7 @@ class _Roles:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self.texts, *((self.label,) if self.label is not None else ()))))
+        return tuple(dict.fromkeys(c for c in (*self.texts, self.label) if c is not None))
 
 
 def to_corpus(
@@ -105,7 +105,7 @@ def _read(table: Table, name: str, roles: _Roles) -> Corpus:
 
     sentences, positions = gather(rows())
     if not count:
-        raise StratoscopeError(f"{table.source}: expected rows of text, got no rows; give a file with data")
+        raise no_rows(table.source)
     if not sentences:
         raise StratoscopeError(
             f"{table.source}: no usable text: expected it in {_list(roles.texts)}, got only blanks ({count} rows)",
@@ -113,13 +113,13 @@ def _read(table: Table, name: str, roles: _Roles) -> Corpus:
         )
     doubts.settle(table)
     columns = {"text": roles.text, "pair": roles.pair, "label": roles.label if labelled else None}
-    return Corpus(
-        name,
-        sentences,
-        positions,
-        skipped=count - len(sentences),
-        columns={role: column for role, column in columns.items() if column is not None},
-    )
+    used = {role: column for role, column in columns.items() if column is not None}
+    return Corpus(name, sentences, positions, skipped=count - len(sentences), columns=used)
+
+
+def no_rows(source: object) -> StratoscopeError:
+    """The error for a source without any row."""
+    return StratoscopeError(f"{source}: expected rows of text, got no rows; give a file with data")
 
 
 def _roles(table: Table, *, text: str | None, pair: str | None, label: str | None) -> _Roles:
@@ -195,13 +195,17 @@ def _label(table: Table, k: int, row: Mapping[str, object], roles: _Roles) -> st
     )
 
 
+def _no_text(table: Table, k: int, column: str, got: str) -> StratoscopeError:
+    return StratoscopeError(
+        f"{table.source}: row {k + 1}, column '{column}': expected text, got {got}",
+        f"name the text column with --text (columns: {_list(table.columns)})",
+    )
+
+
 def _text(table: Table, k: int, column: str, value: object) -> str:
     if isinstance(value, str) and not isinstance(value, Literal):
         return value
-    raise StratoscopeError(
-        f"{table.source}: row {k + 1}, column '{column}': expected text, got {_describe(value)}",
-        f"name the text column with --text (columns: {_list(table.columns)})",
-    )
+    raise _no_text(table, k, column, _describe(value))
 
 
 class _Doubts:
@@ -236,20 +240,13 @@ class _Doubts:
         Files without types (CSV) show a label column named as text only by holding nothing but numbers, or a few
         single words over and over; a second text may be so (the choices yes and no).
         """
-        (k, texts), advice = self.first, f"name the text column with --text (columns: {_list(table.columns)})"
+        k, texts = self.first
         for column, only_numbers, text in zip(self.roles.texts, self.numbers, texts, strict=True):
             if only_numbers:
-                raise StratoscopeError(
-                    f"{table.source}: row {k + 1}, column '{column}': expected text, got the number {text} "
-                    "and numbers only in the whole column",
-                    advice,
-                )
+                raise _no_text(table, k, column, f"the number {text} and numbers only in the whole column")
         if self.words is not None and self.count >= JUDGED and len(self.words) <= self.count // RETURNS:
-            raise StratoscopeError(
-                f"{table.source}: row {k + 1}, column '{self.roles.text}': expected text, got the label"
-                f" '{texts[0].strip()}' and no more than {len(self.words)} different words in {self.count} rows",
-                advice,
-            )
+            often = f"no more than {len(self.words)} different words in {self.count} rows"
+            raise _no_text(table, k, self.roles.text, f"the label '{texts[0].strip()}' and {often}")
 
 
 def _describe(value: object) -> str:

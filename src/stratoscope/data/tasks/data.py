@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
-from stratoscope.data.corpus import Corpus, Sentence
+from stratoscope.data.corpus import Corpus, Sentence, digest
 
 SINGLE, PAIR, CHOICE = FORMATS = ("single", "pair", "choice")
 """One text a row; two texts a row; one text with several candidate continuations or answers."""
@@ -63,13 +62,7 @@ class TaskData:
     @cached_property
     def fingerprint(self) -> str:
         """Sha256 over format, label names and examples in order; name, note, metric and paths do not enter."""
-        h = hashlib.sha256(b"stratoscope task 1\n")
-        for part in self._fields():
-            # A length before every field, so that no two different tasks share one byte string.
-            data = b"" if part is None else part.encode("utf-8", "surrogatepass")
-            h.update(b"-" if part is None else b"%d:" % len(data))
-            h.update(data)
-        return h.hexdigest()
+        return digest("stratoscope task 1", self._fields())
 
     def split(self, name: str) -> tuple[Example, ...]:
         """The examples of `train` or `validation`."""
@@ -89,11 +82,10 @@ class TaskData:
                     f"sample of {self.name}: expected at least 2 {split} examples, got {limit}; "
                     "leave the limit out to use all"
                 )
-        again = {"train_rows": train, "validation_rows": validation} if seed == 0 else None
         # One generator a split, so that the validation rows do not depend on how many train.
         return replace(
             self,
-            source={} if again is None else {**self.source, **again},
+            source={**self.source, "train_rows": train, "validation_rows": validation} if seed == 0 else {},
             train=_draw(self.train, train, f"{seed}/train"),
             validation=_draw(self.validation, validation, f"{seed}/validation"),
         )
