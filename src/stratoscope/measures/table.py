@@ -6,34 +6,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
+from stratoscope.measures import linear
 from stratoscope.measures.heldout import MIXEDSIM_HELDOUT
 from stratoscope.measures.kernels.kernel import CKASIM_MINIBATCH, CKASIM_RBF, MEDIAN_ROWS
 from stratoscope.measures.kernels.rsa import ROWS, RSA
-from stratoscope.measures.linear import (
-    CCA,
-    CKASIM,
-    CKASIM_DEBIASED,
-    LINREG,
-    MIXEDSIM,
-    NEURONSIM,
-    PROCRUSTES,
-    PWSIM,
-    SVSIM,
-)
 from stratoscope.measures.measure import Measure
 
 MEASURES: tuple[Measure, ...] = (
-    NEURONSIM,
-    MIXEDSIM,
-    SVSIM,
-    PWSIM,
-    CKASIM,
-    CKASIM_DEBIASED,
+    linear.NEURONSIM,
+    linear.MIXEDSIM,
+    linear.SVSIM,
+    linear.PWSIM,
+    linear.CKASIM,
+    linear.CKASIM_DEBIASED,
     CKASIM_RBF,
     CKASIM_MINIBATCH,
-    CCA,
-    LINREG,
-    PROCRUSTES,
+    linear.CCA,
+    linear.LINREG,
+    linear.PROCRUSTES,
     RSA,
     MIXEDSIM_HELDOUT,
 )

@@ -90,7 +90,7 @@ def to_corpus(
 
 
 def _read(table: Table, name: str, roles: _Roles) -> Corpus:
-    doubts, count, labelled = _Doubts(roles), 0, False
+    count, labelled = 0, False
 
     def rows() -> Iterator[tuple[int, Sentence]]:
         nonlocal count, labelled
@@ -100,7 +100,6 @@ def _read(table: Table, name: str, roles: _Roles) -> Corpus:
             labelled |= label is not None
             texts = [_text(table, k, column, row.get(column)) for column in roles.texts]
             if all(t.strip() for t in texts):
-                doubts.see(k, texts)
                 yield k, Sentence(texts[0], pair=texts[1] if len(texts) > 1 else None, label=label)
 
     sentences, positions = gather(rows())
@@ -111,10 +110,11 @@ def _read(table: Table, name: str, roles: _Roles) -> Corpus:
             f"{table.source}: no usable text: expected it in {_list(roles.texts)}, got only blanks ({count} rows)",
             f"name another column with --text (columns: {_list(table.columns)})",
         )
-    doubts.settle(table)
     columns = {"text": roles.text, "pair": roles.pair, "label": roles.label if labelled else None}
     used = {role: column for role, column in columns.items() if column is not None}
-    return Corpus(name, sentences, positions, skipped=count - len(sentences), columns=used)
+    corpus = Corpus(name, sentences, positions, skipped=count - len(sentences), columns=used)
+    _check_texts(table, roles, corpus)
+    return corpus
 
 
 def no_rows(source: object) -> StratoscopeError:
@@ -208,45 +208,27 @@ def _text(table: Table, k: int, column: str, value: object) -> str:
     raise _no_text(table, k, column, _describe(value))
 
 
-class _Doubts:
-    """Whether a column named as text really holds numbers or the names of classes, from its rows one by one."""
+def _check_texts(table: Table, roles: _Roles, corpus: Corpus) -> None:
+    """Refuse a column that is no text.
 
-    def __init__(self, roles: _Roles) -> None:
-        self.roles = roles
-        self.numbers = [True] * len(roles.texts)
-        """Of each text column: nothing but numbers so far."""
-        self.words: set[str] | None = set()
-        """Different texts so far, while all are single words and could be names of classes."""
-        self.count = 0
-        self.first: tuple[int, list[str]] = (0, [])
-        """Number and texts of the first row."""
-
-    def see(self, k: int, texts: list[str]) -> None:
-        """Look at one row."""
-        if not self.count:
-            self.first = (k, texts)
-        self.count += 1
-        self.numbers = [
-            so_far and _NUMBER.fullmatch(t) is not None for so_far, t in zip(self.numbers, texts, strict=True)
-        ]
-        if self.words is not None:
-            self.words.add(texts[0].strip())
-            if len(texts[0].split()) != 1 or len(self.words) > MOST_CLASSES:
-                self.words = None
-
-    def settle(self, table: Table) -> None:
-        """Refuse a column that is no text.
-
-        Files without types (CSV) show a label column named as text only by holding nothing but numbers, or a few
-        single words over and over; a second text may be so (the choices yes and no).
-        """
-        k, texts = self.first
-        for column, only_numbers, text in zip(self.roles.texts, self.numbers, texts, strict=True):
-            if only_numbers:
-                raise _no_text(table, k, column, f"the number {text} and numbers only in the whole column")
-        if self.words is not None and self.count >= JUDGED and len(self.words) <= self.count // RETURNS:
-            often = f"no more than {len(self.words)} different words in {self.count} rows"
-            raise _no_text(table, k, self.roles.text, f"the label '{texts[0].strip()}' and {often}")
+    Files without types (CSV) show a label column named as text only by holding nothing but numbers, or a few single
+    words over and over; a second text may be so (the choices yes and no). The first row of real text settles it.
+    """
+    first, row = corpus.sentences[0], corpus.positions[0]
+    for column, text, whole in (
+        (roles.text, first.text, (s.text for s in corpus.sentences)),
+        (roles.pair, first.pair, (s.pair for s in corpus.sentences)),
+    ):
+        if column is not None and all(t is not None and _NUMBER.fullmatch(t) for t in whole):
+            raise _no_text(table, row, column, f"the number {text} and numbers only in the whole column")
+    words = set()
+    for sentence in corpus.sentences:
+        words.add(sentence.text.strip())
+        if len(sentence.text.split()) != 1 or len(words) > MOST_CLASSES:
+            return
+    if len(corpus) >= JUDGED and len(words) <= len(corpus) // RETURNS:
+        often = f"no more than {len(words)} different words in {len(corpus)} rows"
+        raise _no_text(table, row, roles.text, f"the label '{first.text.strip()}' and {often}")
 
 
 def _describe(value: object) -> str:

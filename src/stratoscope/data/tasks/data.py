@@ -53,7 +53,17 @@ class TaskData:
 
     def __post_init__(self) -> None:
         for split in SPLITS:
-            self._check(split)
+            examples = self.split(split)
+            n = len(examples)
+            if n < 2:
+                raise StratoscopeError(
+                    f"{self.name}: expected at least 2 {split} rows, got {n}; too few to learn or judge from"
+                )
+            if len({e.label for e in examples}) < 2:
+                raise StratoscopeError(
+                    f"{self.name}: expected {split} rows with different labels, got {n} rows all labelled "
+                    f"'{self._named(examples[0])}'; give rows of at least two classes"
+                )
 
     @property
     def regression(self) -> bool:
@@ -98,19 +108,6 @@ class TaskData:
 
     def _named(self, example: Example) -> str:
         return repr(float(example.label)) if self.labels is None else self.labels[int(example.label)]
-
-    def _check(self, split: str) -> None:
-        examples = self.split(split)
-        if len(examples) < 2:
-            raise StratoscopeError(
-                f"{self.name}: expected at least 2 {split} rows, got {len(examples)}; too few to learn or judge from"
-            )
-        first = examples[0]
-        if all(e.label == first.label for e in examples):
-            raise StratoscopeError(
-                f"{self.name}: expected {split} rows with different labels, got {len(examples)} rows all labelled "
-                f"'{self._named(first)}'; give rows of at least two classes"
-            )
 
     def _fields(self) -> Iterator[str | None]:
         yield self.format
