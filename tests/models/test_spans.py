@@ -21,7 +21,7 @@ from stratoscope.data.tasks.data import CHOICE, PAIR, SINGLE, Example, TaskData
 from stratoscope.models.families import FAMILIES, block_list, family_of
 from stratoscope.models.open.loading import ModelSpec, OpenedModel, open_model
 from stratoscope.models.read.head import predict
-from stratoscope.models.surgery.blocks import keeping, without
+from stratoscope.models.surgery.blocks import keeping
 from stratoscope.models.surgery.spans import STACKED, score_spans
 from stratoscope.models.text.encoder import IntArray
 from stratoscope.models.text.examples import Floats, Inputs, tokenise
@@ -72,7 +72,7 @@ def one_by_one(model: OpenedModel, inputs: Inputs, rows: IntArray | None = None)
     found = {}
     for first in range(1, depth + 1):
         for last in range(first, depth + 1):
-            with without(module, first, last):
+            with keeping(module, [k for k in range(1, depth + 1) if not first <= k <= last]):
                 found[first, last] = predict(model, inputs, rows=rows)
     return found
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -299,6 +300,34 @@ def block_output(output: Any, family: Family) -> Tensor:
     """The hidden state (batch, sequence, width) in what a block returned."""
     hidden: Tensor = output[0] if isinstance(output, tuple) else output
     return hidden.transpose(0, 1) if family.sequence_first else hidden
+
+
+@contextmanager
+def watching(model: nn.Module, family: Family) -> Iterator[list[tuple[Tensor, Any]]]:
+    """Note of each run of a block what it was given and what it returned, in order of application."""
+    runs: list[tuple[Tensor, Any]] = []
+
+    def note(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        tensors = (x for x in (*args, *kwargs.values()) if isinstance(x, Tensor))
+        runs.append((kwargs["hidden_states"] if "hidden_states" in kwargs else next(tensors), output))
+
+    with ExitStack() as hooks:
+        for block in dict.fromkeys(blocks(model, family)):  # ALBERT applies one module many times
+            hooks.enter_context(block.register_forward_hook(note, with_kwargs=True))
+        yield runs
+
+
+@contextmanager
+def answering(module: Any, forward: Callable[..., Any]) -> Iterator[None]:
+    """Let a module answer `forward` whatever it computes itself; it is put back afterwards."""
+    replaced = vars(module).get("forward")
+    module.forward = forward
+    try:
+        yield
+    finally:
+        del module.forward  # the class's own shows again
+        if replaced is not None:
+            module.forward = replaced
 
 
 def detect(model: nn.Module) -> Family:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
@@ -46,24 +46,6 @@ def keeping(model: Model, blocks: Sequence[int]) -> Iterator[Model]:
         if check is not None:
             check()
         yield model
-
-
-def without(model: Model, first: int, last: int) -> AbstractContextManager[Model]:
-    """Skip blocks `first` to `last`, both included."""
-    total = len(_applied(model, family_of(model)))
-    if not 1 <= first <= last <= total:
-        raise StratoscopeError(
-            f"a span of blocks to skip must lie in 1-{total} and start before it ends, got {first}-{last}"
-        )
-    return keeping(model, [k for k in range(1, total + 1) if not first <= k <= last])
-
-
-def truncated_to(model: Model, depth: int) -> AbstractContextManager[Model]:
-    """Keep the first `depth` blocks: the head reads layer `depth`."""
-    total = len(_applied(model, family_of(model)))
-    if not 0 <= depth <= total:
-        raise StratoscopeError(f"a model of {total} blocks can be truncated to 0-{total} of them, got {depth}")
-    return keeping(model, range(1, depth + 1))
 
 
 def exported(model: Model, blocks: Sequence[int]) -> Model:
