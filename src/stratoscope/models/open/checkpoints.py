@@ -16,15 +16,7 @@ TUNED = kind_named("finetuned").file
 SAFE = "model.safetensors"
 SAFE_INDEX = "model.safetensors.index.json"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
-TOKENIZER_FILES = (
-    "tokenizer*",
-    "vocab*",
-    "merges.txt",
-    "spiece.model",
-    "*.spm",
-    "added_tokens.json",
-    "special_tokens*",
-)
+TOKENIZER_FILES = "tokenizer*", "vocab*", "merges.txt", "spiece.model", "*.spm", "added_tokens.json", "special_tokens*"
 
 
 @dataclass(frozen=True)
@@ -47,12 +39,8 @@ def locate(source: str) -> Checkpoint:
         if path.suffix.lower() == ".gguf":
             return Checkpoint(str(path.parent), local=True, gguf_file=path.name)
         raise StratoscopeError(f"model '{source}' is a file; expected a checkpoint folder, a .gguf file or a hub id")
-    if (
-        source.startswith((".", "/", "~"))
-        or source.count("/") > 1
-        or path.suffix.lower() == ".gguf"
-        or not source.strip()
-    ):
+    looks_like_a_path = source.startswith((".", "/", "~")) or source.count("/") > 1
+    if looks_like_a_path or path.suffix.lower() == ".gguf" or not source.strip():
         raise StratoscopeError(f"no model at '{source}'; expected a checkpoint folder, a .gguf file or a hub id")
     return Checkpoint(source, local=False)
 
