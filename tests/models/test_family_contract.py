@@ -113,7 +113,7 @@ def test_blocks_and_final_norm_reproduce_hidden_states(family: str, model_of: Lo
         for h in hooks:
             h.remove()
     assert [m for m, _ in fired] == applied
-    made = [o[0] if isinstance(o, tuple) else o for _, o in fired]
+    made = [o[0] if isinstance(o, tuple | list) else o for _, o in fired]
     made = [h.transpose(0, 1) for h in made] if model.family.sequence_first else made
     norm = final_norm(model.module, model.family)
     if norm is not None:

@@ -29,7 +29,9 @@ def test_nothing_below_the_freeze_takes_part_in_the_backward_pass(family: str, t
     freeze_(loaded, "bottom:2")
     needs: list[bool] = []
     for block in blocks(loaded, row):
-        block.register_forward_hook(lambda m, i, o: needs.append((o[0] if isinstance(o, tuple) else o).requires_grad))
+        block.register_forward_hook(
+            lambda m, i, o: needs.append((o[0] if isinstance(o, tuple | list) else o).requires_grad)
+        )
     tokens = torch.tensor([[5, 6, 7, 8]])
     loaded.train()(input_ids=tokens, labels=torch.tensor([1])).loss.backward()
     assert needs == [False, False, True]

@@ -90,12 +90,9 @@ def _set_variable(name: str, value: str | None) -> None:
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Weights drawn on the CPU come from `seed`; the caller's generator is left as it was."""
-    state = torch.get_rng_state()
-    torch.default_generator.manual_seed(seed)
-    try:
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
         yield
-    finally:
-        torch.set_rng_state(state)
 
 
 def forward_options(module: nn.Module) -> dict[str, Any]:

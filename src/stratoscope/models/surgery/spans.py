@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,15 +35,6 @@ STACKED = 4
 """States that fill a batch: rows are taken in batches of the budget divided by it, so that spans do run together."""
 
 
-@dataclass(frozen=True)
-class SpanScores:
-    """Scores (n, k) of the whole model and with each span of its blocks skipped."""
-
-    whole: Floats
-    skipped: Mapping[Span, Floats]
-    """Every 1 <= first <= last <= L, once."""
-
-
 def score_spans(
     model: OpenedModel,
     inputs: Inputs,
@@ -52,11 +42,11 @@ def score_spans(
     rows: IntArray | None = None,
     batch_tokens: int | None = None,
     advance: Callable[[int], None] = lambda n: None,
-) -> SpanScores:
-    """Score all examples, or `rows` in their order, with every span skipped and with none; `advance` counts rows.
+) -> dict[Span, Floats]:
+    """Scores (n, k) of all examples, or of `rows` in their order, with every span skipped; `advance` counts rows.
 
-    The states kept of a batch take at most `BATCH_BYTES`, and no run has more than `batch_tokens` padded tokens, unless
-    a single example does.
+    Every 1 <= first <= last <= L comes once. The states kept of a batch take at most `BATCH_BYTES`, and no run has more
+    than `batch_tokens` padded tokens, unless a single example does.
     """
     rows = np.arange(len(inputs)) if rows is None else rows
     module = model.module
@@ -71,16 +61,12 @@ def score_spans(
             for span, logits in _scored(module, given, total, budget).items():
                 scores.setdefault(span, np.empty((len(rows), logits.shape[1])))[batch] = logits
             advance(len(batch))
-    return SpanScores(scores.pop(NONE), scores)
-
-
-NONE: Span = (1, 0)
-"""The span of no block: the whole model."""
+    return scores
 
 
 def _scored(module: Any, given: Mapping[str, Tensor], total: int, budget: int) -> dict[Span, Floats]:
-    """Logits (batch, k) of one batch of rows, for the whole model and with each span skipped."""
-    options = forward_options(module)
+    """Logits (batch, k) of one batch of rows with each span skipped."""
+    options, scores = forward_options(module), dict[Span, Floats]()
 
     def run(stacked: int = 1) -> Floats:
         """The batch again for each state, in the order in which states are stacked; choices stay with their example."""
@@ -89,7 +75,7 @@ def _scored(module: Any, given: Mapping[str, Tensor], total: int, budget: int) -
         return found
 
     with watching(module, family_of(module)) as runs:
-        scores = {NONE: run()}
+        run()
     if total and len(runs) != total:  # without blocks a stand-in may run
         raise StratoscopeError(
             f"cannot skip blocks of architecture '{module.config.model_type}': expected {total} block runs in a"
