@@ -91,7 +91,7 @@ def test_loads_as_its_family_with_one_layer_more_than_blocks(family: str, model_
     assert not model.family.detected
     assert (model.layers, model.width) == (tiny.LAYERS + 1, tiny.HIDDEN)
     assert not model.module.training
-    assert model.dtype == "float32"
+    assert model.survey.dtype == "float32"
 
 
 def test_encoder_without_weights_equals_the_loaded_one(family: str, model_of: Load, folder_of: Any) -> None:
@@ -203,15 +203,15 @@ def test_random_init_is_seeded_and_differs_from_the_weights(family: str, model_o
         different += not torch.equal(p, c.module.get_parameter(name))
         assert not torch.equal(p, stored.module.get_parameter(name)), name
     assert different
-    assert a.fingerprint == b.fingerprint
-    assert len({a.fingerprint, c.fingerprint, stored.fingerprint}) == 3
-    assert a.fingerprint.startswith("random-init seed 1 of ")
+    assert a.survey.fingerprint == b.survey.fingerprint
+    assert len({a.survey.fingerprint, c.survey.fingerprint, stored.survey.fingerprint}) == 3
+    assert a.survey.fingerprint.startswith("random-init seed 1 of ")
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_low_precision_models_yield_float32(family: str, dtype: str, folder_of: Any, corpus: Corpus) -> None:
     model = open_model(ModelSpec(str(folder_of(family)), device="cpu", dtype=dtype))
-    assert model.dtype == dtype
+    assert model.survey.dtype == dtype
     for unit in ("cls", "mean"):
         layers = collect(model, corpus, plan_rows(corpus, [model.encoder], unit))
         assert all(x.isfinite().all() for x in layers)

@@ -194,7 +194,7 @@ def test_a_hopeless_model_is_infinitely_surprised(texts: Texts, tmp_path: Path) 
 def test_half_precision_is_close(causal: Callable[[str], OpenedModel], texts: Texts) -> None:
     model = causal("qwen2")
     half = open_model(ModelSpec(model.survey.spec.source, dtype="bfloat16", device="cpu"), CAUSAL)
-    assert half.dtype == "bfloat16"
+    assert half.survey.dtype == "bfloat16"
     one, other = (perplexity(m, texts(*tiny.SENTENCES)).value for m in (model, half))
     assert math.log(other) == pytest.approx(math.log(one), rel=0.02)
 
@@ -220,7 +220,7 @@ def test_random_weights_are_those_of_the_encoder_without_a_head(family: str, tmp
     folder = tiny.checkpoint(family, tmp_path, head="causal")
     spec = ModelSpec(str(folder), random_init=True, seed=5, device="cpu")
     one, bare = open_model(spec, CAUSAL), open_model(spec)
-    assert one.fingerprint == bare.fingerprint
+    assert one.survey.fingerprint == bare.survey.fingerprint
     weights = one.module.base_model.state_dict()
     assert all(torch.equal(weights[name], w) for name, w in bare.module.state_dict().items())
     again = open_model(spec, CAUSAL).module.state_dict()

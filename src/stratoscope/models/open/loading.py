@@ -114,14 +114,6 @@ class OpenedModel:
         return self.survey.width
 
     @property
-    def fingerprint(self) -> str:
-        return self.survey.fingerprint
-
-    @property
-    def dtype(self) -> str:
-        return self.survey.dtype
-
-    @property
     def device(self) -> torch.device:
         """Where the weights are."""
         found: torch.device = next(self.module.parameters()).device

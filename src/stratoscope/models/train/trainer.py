@@ -132,8 +132,7 @@ class _Keeper(TrainerCallback):
         self.before = before
         """Seconds of earlier attempts."""
         self.advance: Callable[[int], None] = lambda n: None
-        self.began = self.saved = time.monotonic()
-        self.asked: float | None = None
+        self.began = self.saved = self.asked = time.monotonic()
         self.spacing = CHECKPOINT_SECONDS
         self.resumed = 0
 
@@ -174,8 +173,7 @@ class _Keeper(TrainerCallback):
         seal = {"seconds": self.seconds, "files": _hashes(folder)}
         write_text(folder / SEAL, canonical_json(seal) + "\n")
         self.saved = time.monotonic()
-        cost = self.saved - (self.saved if self.asked is None else self.asked)
-        self.spacing = max(CHECKPOINT_SECONDS, cost / CHECKPOINT_SHARE)
+        self.spacing = max(CHECKPOINT_SECONDS, (self.saved - self.asked) / CHECKPOINT_SHARE)
 
 
 def _arguments(schedule: Schedule, setup: Setup, place: Path) -> TrainingArguments:
