@@ -28,10 +28,7 @@ from stratoscope.models.text.encoder import Encoded, Encoder, words_of
 
 FAMILY = Family(
     name=SAVED,
-    model_types=(),
     blocks="",
-    embeddings=(),
-    final_norm=None,
     description="Activations saved elsewhere",
     reference="",
 )
