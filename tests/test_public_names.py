@@ -13,12 +13,13 @@ import pytest
 
 import stratoscope as ss
 from stratoscope.core.options import described
-from stratoscope.studies.compare.options import CompareOptions
+from stratoscope.studies.compare.options import CompareOptions, SimilarityOptions
 from stratoscope.studies.cut.options import CutOptions
 from stratoscope.studies.depth.options import DepthOptions
 from stratoscope.studies.finetune.options import FinetuneOptions, TrainingOptions
 from stratoscope.studies.finetuned.options import StudyOptions
 from stratoscope.studies.perplexity.options import PerplexityOptions
+from stratoscope.studies.reproduce.options import ReproduceOptions
 
 STUDIES: dict[str, tuple[str, type, tuple[Any, ...], dict[str, Any]]] = {
     "compare": ("compare.study", CompareOptions, (["a"],), {"data": "t.txt"}),
@@ -28,6 +29,8 @@ STUDIES: dict[str, tuple[str, type, tuple[Any, ...], dict[str, Any]]] = {
     "prune": ("prune", TrainingOptions, ("a", "task"), {"drop": "top:1", "out": "o"}),
     "study_finetuned": ("finetuned.study", StudyOptions, ("a", ["b"], "task"), {"out": "o", "across": ["c"]}),
     "perplexity": ("perplexity.study", PerplexityOptions, ("a", "t.txt"), {"out": "o"}),
+    "study_similarity": ("compare.study", SimilarityOptions, (["a"],), {"data": "t.txt"}),
+    "reproduce": ("reproduce.study", ReproduceOptions, ("wu2020", "fig1"), {"out": "o"}),
 }
 """Where a public analysis lives, its options, and arguments it takes besides."""
 
@@ -36,8 +39,9 @@ STUDIES: dict[str, tuple[str, type, tuple[Any, ...], dict[str, Any]]] = {
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
     """How studies were called, which do nothing."""
     seen: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
-    for name, (module, *_) in STUDIES.items():
-        study = SimpleNamespace(**{name: lambda *args, **known: seen.append((args, known))})
+    for module in {module for module, *_ in STUDIES.values()}:
+        names = [name for name, (of, *_) in STUDIES.items() if of == module]
+        study = SimpleNamespace(**{name: lambda *args, **known: seen.append((args, known)) for name in names})
         monkeypatch.setitem(sys.modules, f"stratoscope.studies.{module}", study)
     return seen
 

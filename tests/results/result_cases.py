@@ -21,6 +21,7 @@ from stratoscope.results.depth import Depth
 from stratoscope.results.finetuned import Finetuned
 from stratoscope.results.perplexity import Perplexities, Perplexity
 from stratoscope.results.pruned import Pruned
+from stratoscope.results.reproduction import Done, Reproduction
 from stratoscope.results.result import Result
 from stratoscope.results.study import Study
 
@@ -165,6 +166,19 @@ STUDY = Study(
     statements=STATEMENTS[:1],
 )
 
+REPRODUCTION = Reproduction(
+    "wu2020",
+    "fig5",
+    "Layers of base and fine-tuned models",
+    "Penn Treebank",
+    ("similarity-ckasim",),
+    (
+        Done("tune/base/sst2/seed-0", "stratoscope finetune base", "accuracy", Value(0.9, 0.8, 1.0)),
+        Done("compare", "c"),
+    ),
+    statements=STATEMENTS,
+)
+
 BARE = {
     "a comparison without arrays": dataclasses.replace(COMPARISON, arrays={}, matrices=(gappy(),), statements=()),
     "an empty comparison": Comparison((), (), {}),
@@ -174,7 +188,9 @@ BARE = {
     "a study of one": Study({"cls": COMPARISON}, "base", ("tuned",), refused="all blocks matter"),
     "tuned from a whole base": dataclasses.replace(FINETUNED, pruned=None, freeze="embeddings", loss=()),
 }
-RESULTS: dict[str, Result] = {r.KIND: r for r in (COMPARISON, DEPTH, CUT, FINETUNED, PRUNED, PERPLEXITIES, STUDY)}
+RESULTS: dict[str, Result] = {
+    r.KIND: r for r in (COMPARISON, DEPTH, CUT, FINETUNED, PRUNED, PERPLEXITIES, STUDY, REPRODUCTION)
+}
 
 
 def assert_same(got: Any, want: Any, where: str = "result") -> None:
