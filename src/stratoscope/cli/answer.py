@@ -25,7 +25,9 @@ class Table:
     header: tuple[str, ...]
     rows: Sequence[Sequence[str]]
     styles: Mapping[str, str] = field(default_factory=dict)
-    """Style of a cell of the first column, by what it says."""
+    """Style of a cell, by what it says."""
+    one_line: bool = False
+    """Whether every row is one line, its last cell as long as there is room."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Commands from functions: a parameter that is a dataclass of options stands for a flag per field.
 
-Every command also gets `--config`, `--json`, `--quiet` and `--verbose`. A command takes `progress` if it has use for
-it, and hands back an `Answer`; how that is shown is decided here.
+Every command also gets `--config`, `--json`, `--quiet` and `--verbose`. A command takes `progress` and `verbose` if
+it has use for them, and hands back an `Answer`; how that is shown is decided here.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def command(function: Callable[..., Answer]) -> Callable[..., None]:
     parsed: set[str] = set()
     signature = inspect.signature(function, eval_str=True)
     for parameter in signature.parameters.values():
-        if parameter.name == "progress":
+        if parameter.name in ("progress", "verbose"):
             continue
         if not dataclasses.is_dataclass(parameter.annotation):
             parameters.append(parameter.replace(kind=KEYWORD))
@@ -75,8 +75,8 @@ def command(function: Callable[..., Answer]) -> Callable[..., None]:
             for name, group in groups.items()
         }
         with Console(quiet=shown["quiet"], verbose=shown["verbose"]) as console:
-            progress = {"progress": console} if "progress" in signature.parameters else {}
-            answer = function(**given, **made, **progress)
+            own = {"progress": console, "verbose": shown["verbose"]}
+            answer = function(**given, **made, **{name: own[name] for name in own if name in signature.parameters})
         show(answer, as_json=shown["json"], quiet=shown["quiet"])
 
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -119,7 +119,7 @@ def _common(parsed: set[str]) -> list[inspect.Parameter]:
     texts = {
         "json": "Print one JSON document and nothing else.",
         "quiet": "Print the answer only: no progress, no notes.",
-        "verbose": "Report warnings of libraries and the time of every step too.",
+        "verbose": "Report all details, warnings of libraries and the time of every step too.",
     }
     flags = [
         inspect.Parameter(

@@ -33,9 +33,10 @@ def drift(matrix: Matrix, base: str, other: str) -> Curve | None:
 
 def drift_picture(matrix: Matrix, curves: Mapping[str, Curve], *, base: str, **more: Any) -> Curves:
     """Drift of several models from one base; `more` are fields of the picture."""
+    similarity = "similarity" if "measure" in more["when"] else matrix.measure
     given = {
         "title": "Drift by layer",
-        "caption": f"1 − {matrix.measure} of each layer with the same layer of {printable(base)}: 0 is unchanged."
+        "caption": f"1 − {similarity} of each layer with the same layer of {printable(base)}: 0 is unchanged."
         f"{band_note(curves.values())}",
     }
     return Curves(

@@ -91,12 +91,11 @@ def _sections(study: Study) -> Iterator[Section]:
                 Heatmap.of(part, id=f"{place}-{k}", title=title, range=scale)
                 for k, (title, part) in enumerate(blocks[m.measure].items())
             )
-            names = ", ".join(shorten(name, 24) for name in study.tuned[:2])
             shown.append(
                 Panels(
                     id=f"panels-{place}",
                     file=f"panels-{files[unit]}",
-                    title=f"{shorten(study.base, 24)} before and after fine-tuning ({names}), {shorten(unit, 20)} rows",
+                    title=f"Before and after fine-tuning, {shorten(unit, 20)} rows",
                     caption=_caption(study, blocks[m.measure]),
                     panels=heats,
                     label=printable(m.measure),
