@@ -55,9 +55,10 @@ def command(function: Callable[..., Answer]) -> Callable[..., None]:
         if not dataclasses.is_dataclass(parameter.annotation):
             parameters.append(parameter.replace(kind=KEYWORD))
             continue
-        groups[parameter.name] = parameter.annotation
-        group = groups[parameter.name]
-        parameters += _flags(group)
+        group: Any = parameter.annotation
+        groups[parameter.name] = group
+        hints = get_type_hints(group)
+        parameters += [_flag(f, hints[name], known) for name, (f, known) in described(group).items()]
         parsed |= {name for name, (_, known) in described(group).items() if known.parse}
     parameters += _common(parsed)
     if twice := {p.name for p in parameters if [q.name for q in parameters].count(p.name) > 1}:
@@ -84,13 +85,8 @@ def command(function: Callable[..., Answer]) -> Callable[..., None]:
     return call
 
 
-def _flags(group: type) -> list[inspect.Parameter]:
-    """A parameter per option of a group."""
-    hints = get_type_hints(group)
-    return [_flag(f, hints[name], known) for name, (f, known) in described(group).items()]
-
-
 def _flag(f: dataclasses.Field[Any], hint: Any, known: Option) -> inspect.Parameter:
+    """The parameter of an option."""
     flag, kind = flag_of(f.name, known), hint
     default: Any = f.default
     if known.parse is not None:
@@ -100,9 +96,11 @@ def _flag(f: dataclasses.Field[Any], hint: Any, known: Option) -> inspect.Parame
     elif default is True:
         flag = f"{flag}/--no-{flag.removeprefix('--')}"
     spellings = [flag] if known.short is None else [flag, known.short]
-    return inspect.Parameter(
-        f.name, KEYWORD, default=default, annotation=Annotated[kind, typer.Option(*spellings, help=known.help)]
-    )
+    return _parameter(f.name, kind, default, typer.Option(*spellings, help=known.help))
+
+
+def _parameter(name: str, kind: Any, default: Any, option: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, KEYWORD, default=default, annotation=Annotated[kind, option])
 
 
 def _common(parsed: set[str]) -> list[inspect.Parameter]:
@@ -121,13 +119,8 @@ def _common(parsed: set[str]) -> list[inspect.Parameter]:
         "quiet": "Print the answer only: no progress, no notes.",
         "verbose": "Report all details, warnings of libraries and the time of every step too.",
     }
-    flags = [
-        inspect.Parameter(
-            name, KEYWORD, default=False, annotation=Annotated[bool, typer.Option(f"--{name}", help=text)]
-        )
-        for name, text in texts.items()
-    ]
-    return [inspect.Parameter("config", KEYWORD, default=None, annotation=Annotated[Path | None, config]), *flags]
+    flags = [_parameter(name, bool, False, typer.Option(f"--{name}", help=text)) for name, text in texts.items()]
+    return [_parameter("config", Path | None, None, config), *flags]
 
 
 def _defaults(ctx: Any, path: Path, parsed: set[str]) -> dict[str, Any]:

@@ -132,9 +132,8 @@ BYTES = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 def parse_bytes(text: str) -> float:
     """Read a size such as `4GB`, `800M` or `1e9`."""
-    match = re.fullmatch(
-        r"\s*((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[0-9]+)?)\s*([KMGT]?)i?B?\s*", str(text), flags=re.IGNORECASE
-    )
+    number = r"((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[0-9]+)?)"
+    match = re.fullmatch(rf"\s*{number}\s*([KMGT]?)i?B?\s*", str(text), flags=re.IGNORECASE)
     size = float(match[1]) * BYTES[match[2].upper()] if match else 0.0
     if not 0 < size < math.inf:
         raise StratoscopeError(f"expected a size such as 4GB or 800MB, got '{text}'")

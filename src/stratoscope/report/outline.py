@@ -15,6 +15,8 @@ from stratoscope.results.result import Result
 
 TALLY = {HOLDS: ("holds", "hold"), FAILS: ("does not hold", "do not hold"), OPEN: ("cannot tell", "cannot tell")}
 """One statement, several statements."""
+ORDER = (FAILS, HOLDS, OPEN)
+"""What contradicts a paper first."""
 MARKS = dict(zip(VERDICTS, "✓✗?", strict=True))
 PREMISE = "premise"
 """What of `Statement.about` must be true for the claim to apply."""
@@ -107,6 +109,11 @@ def answer(result: Result, sections: Sections) -> tuple[Card, ...]:
         return sections.cards
     counted = tally(result.statements)
     return (*sections.cards, Card("Published claims on these models", counted, f"{len(result.statements)} judged"))
+
+
+def decisive(cases: Iterable[Statement]) -> Statement:
+    """Of the weightiest verdict on a claim, the case that is nearest to the margin."""
+    return min(cases, key=lambda s: (ORDER.index(s.verdict), not s.value.known, abs(s.value.value - s.margin)))
 
 
 def premises(statements: Iterable[Statement]) -> str:

@@ -57,9 +57,7 @@ def page(result: Result) -> str:
         policy=escape(_policy(plotly, script)),
         style=_asset("page.css"),
         title=html(sections.title),
-        models="".join(
-            f'<li class="model">{html(name)}</li>' for name in dict.fromkeys(m.name for m in sections.models)
-        ),
+        models="".join(f'<li class="model">{html(m)}</li>' for m in dict.fromkeys(m.name for m in sections.models)),
         summary=html(" · ".join(sections.summary)),
         links=_links(result, sections, works),
         cards=_cards(answer(result, sections)),

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from stratoscope.cli.answer import Answer, Table, shell_line
 from stratoscope.cli.options import command
 from stratoscope.core.errors import unknown_name
-from stratoscope.core.statement import FAILS, HOLDS, OPEN, VERDICTS
-
-if TYPE_CHECKING:
-    from stratoscope.core.statement import Statement
 
 Folder = Annotated[Path, typer.Argument(help="Folder of an earlier run of any kind.", metavar="FOLDER")]
 One = Annotated[str, typer.Argument(help="One claim in detail, by its number in the list or its id.", metavar="CLAIM")]
@@ -22,16 +17,16 @@ Verdict = Annotated[
     list[str],
     typer.Option("--verdict", help="Only statements that holds, does-not-hold or cannot-tell; may be repeated."),
 ]
-COLORS = {FAILS: "red", HOLDS: "green", OPEN: "yellow"}
-"""What contradicts a paper first."""
+COLORS = {"does not hold": "red", "holds": "green", "cannot tell": "yellow"}
 
 
 @command
 def findings(folder: Folder, verbose: bool, claim: One = "", verdict: Verdict = []) -> Answer:  # noqa: B006
     """List the published claims judged on a run's models: which hold, which do not; with --verbose, every case."""
     from stratoscope.core.record import to_plain
+    from stratoscope.core.statement import VERDICTS
     from stratoscope.report.labels import shown
-    from stratoscope.report.outline import MARKS, about_text, premises, tally
+    from stratoscope.report.outline import MARKS, ORDER, about_text, decisive, premises, tally
     from stratoscope.results.result import load
 
     wanted = [v.replace("-", " ") for v in verdict]
@@ -47,7 +42,7 @@ def findings(folder: Folder, verbose: bool, claim: One = "", verdict: Verdict = 
     groups = {k: cases for k, id in claims.items() if (cases := [s for s in chosen if s.claim_id == id])}
     lines = [line for line in (premises(chosen), tally(chosen)) if line]
     lines = lines or [_none(folder, result.kind().what, len(result.statements))]
-    each = [f"{tally(cases)}: {cases[0].claim} D {shown(_decisive(cases).value)}" for cases in groups.values()]
+    each = [f"{tally(cases)}: {cases[0].claim} D {shown(decisive(cases).value)}" for cases in groups.values()]
     statements = [to_plain(s) for s in chosen]
     plain = {"kind": result.kind().name, "folder": str(folder), "answer": [*lines, *each], "statements": statements}
     if not chosen:
@@ -62,20 +57,11 @@ def findings(folder: Folder, verbose: bool, claim: One = "", verdict: Verdict = 
     rows, styles = [], {}
     for k, cases in groups.items():
         counts = " ".join(f"{mark}{n}" for v, mark in MARKS.items() if (n := sum(s.verdict == v for s in cases)))
-        rows.append((k, counts, shown(_decisive(cases).value), cases[0].claim))
-        styles[counts] = COLORS[_decisive(cases).verdict]
-    then = ["stratoscope", "findings", str(folder), min(groups, key=lambda k: _weight(_decisive(groups[k])))]
+        rows.append((k, counts, shown(decisive(cases).value), cases[0].claim))
+        styles[counts] = COLORS[decisive(cases).verdict]
+    then = ["stratoscope", "findings", str(folder), min(groups, key=lambda k: ORDER.index(decisive(groups[k]).verdict))]
     table = Table(("no.", "verdicts", "decisive D", "claim"), rows, styles, one_line=True)
     return Answer({**plain, "next": shell_line(then)}, lines, table, then=then)
-
-
-def _decisive(cases: Sequence[Statement]) -> Statement:
-    """Of the weightiest verdict on a claim, the case that is nearest to the margin."""
-    return min(cases, key=lambda s: (_weight(s), not s.value.known, abs(s.value.value - s.margin)))
-
-
-def _weight(statement: Statement) -> int:
-    return list(COLORS).index(statement.verdict)
 
 
 def _none(folder: Path, what: str, others: int) -> str:
