@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from stratoscope.claims.works import WORKS
 from stratoscope.core.statement import Statement
 from stratoscope.report.labels import printable
 
@@ -47,7 +46,8 @@ class Work:
 
 def works_of(measures: Iterable[str], statements: Iterable[Statement], others: Iterable[str] = ()) -> list[Work]:
     """The works behind measures, judged claims and others by their short form, in the order of the table."""
-    from stratoscope.measures.table import MEASURES  # with torch, which drawing alone has no use for
+    from stratoscope.claims.works import WORKS  # with torch, which drawing alone has no use for
+    from stratoscope.measures.table import MEASURES
 
     plain = {measure.partition("@")[0] for measure in measures}
     sources = [m.reference for m in MEASURES if m.name in plain]
