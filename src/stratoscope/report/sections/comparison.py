@@ -80,7 +80,7 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
     drifts = drift_pictures(
         comparison,
         partial(_drifts, comparison),
-        base=pairs(comparison)[0][0],
+        base=next((base for base, _ in pairs(comparison)), ""),
         place=files,
         when=when,
         file="drift",
