@@ -83,6 +83,7 @@ def test_similarity_is_five_measures_localization_and_a_control_each(
         ("base-random", "control", "base"),
         ("tuned-random", "control", "tuned"),
     ]
+    assert len({m.fingerprint for m in result.models}) == 4, "controls of one shape are drawn apart"
     assert set(result.findings["localization"]) == {"base", "tuned"}
     assert set(result.findings["localization_alone"]) >= {"base-random", "tuned-random"}
     said = yaml.safe_load(Path("run/run.yaml").read_text())

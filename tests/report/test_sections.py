@@ -251,3 +251,16 @@ def test_more_models_than_two_pairs_do_not_flood_the_cards():
         ModelInfo(n, n, "bert", 5, 8, n, base=None if n == "base" else "base") for n in ["base", "a", "b", "c", "d"]
     )
     assert len(cards(dataclasses.replace(study, models=models))) <= 4
+
+
+def test_a_control_does_not_hide_the_drift_of_other_models():
+    names = ("base", "tuned", "base-random")
+    plain = cases.comparison(names, depths=(13, 13, 13))
+    models = tuple(
+        ModelInfo(
+            n, n, "bert", 13, 8, n, role="control" if n == names[2] else "model", base="base" if n == names[2] else None
+        )
+        for n in names
+    )
+    picture = section(dataclasses.replace(plain, models=models), "drift").pictures[0]
+    assert [line.name for line in picture.lines] == ["tuned", "base-random"]

@@ -56,8 +56,10 @@ def sections(comparison: Comparison) -> Sections:
 def pairs(comparison: Comparison) -> list[tuple[str, str]]:
     """A base and a model to compare with it layer by layer: what the run knows, else the first model and each other."""
     names = [m.name for m in comparison.models]
-    known = [(m.base, m.name) for m in comparison.models if m.base in names]
-    return [(str(a), b) for a, b in known] or [(names[0], name) for name in names[1:]]
+    known = [m for m in comparison.models if m.base in names]
+    if all(m.is_control for m in known):  # of a control it is known always: that hides no other model
+        return [(names[0], name) for name in names[1:]]
+    return [(str(m.base), m.name) for m in known]
 
 
 def _sections(comparison: Comparison) -> Iterator[Section]:

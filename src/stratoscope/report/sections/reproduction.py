@@ -18,7 +18,7 @@ def sections(result: Reproduction) -> Sections:
     shown = [part for done in result.done if not done.metric for part in _pictures(result, done)]
     return Sections(
         title=f"{result.paper}, {result.item}: {result.title}",
-        cards=(Card("The paper used", printable(result.data)), Card("Analyses", str(len(result.done)))),
+        cards=(Card("The paper used", printable(result.data)),),
         sections=(*shown, *_scores(result), Section("steps", "What was run", tables=(_steps(result),))),
         warnings=result.warnings,
         facts={"Provenance": result.provenance},

@@ -86,12 +86,14 @@ def study_similarity(
 ) -> Comparison:
     """Compare models as Wu et al. 2020 do (Fig. 1, 2, 3, 8, 9): five measures and localization on one page.
 
-    With `random_init` every checkpoint gets a control of its own, as in Fig. 2.
+    With `random_init` every checkpoint gets a control of its own, as in Fig. 2, drawn from a seed of its own.
     """
     options = options or SimilarityOptions()
     specs = named([m if isinstance(m, ModelSpec) else ModelSpec(str(m)) for m in models])
     chance = [s for s in specs if options.random_init and not is_saved(s.source)]
-    controls = [replace(s, random_init=True, seed=options.seed, name=f"{s.label}-random") for s in chance]
+    controls = [
+        replace(s, random_init=True, seed=options.seed + k, name=f"{s.label}-random") for k, s in enumerate(chance)
+    ]
     plain = CompareOptions(**{**vars(options), "random_init": False})
     command = {"command": "study similarity"} | ({"random_init": True} if options.random_init else {})
     how: dict[str, Any] = {"data": data, "out": out, "options": plain, "progress": progress, "draw": draw}
