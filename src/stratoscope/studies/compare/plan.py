@@ -12,7 +12,7 @@ from typing import Any
 from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.core.matrix import Layer
 from stratoscope.core.model import ModelInfo
-from stratoscope.core.options import answering, check_options, said
+from stratoscope.core.options import check_options
 from stratoscope.core.progress import Progress
 from stratoscope.data.corpus import Corpus
 from stratoscope.data.readers import read_corpus
@@ -24,6 +24,7 @@ from stratoscope.models.open.loading import ModelSpec, Survey, choose_device, su
 from stratoscope.models.read.store import chosen_layers
 from stratoscope.models.text.rows import SUBWORDS, Rows, check_unit, plan_rows
 from stratoscope.runs.run import Request
+from stratoscope.studies.asked import Model, model_info, request_for, spec_of
 from stratoscope.studies.compare.options import CompareOptions
 
 FEWEST_ROWS = 4
@@ -59,8 +60,7 @@ class Plan:
     @cached_property
     def request(self) -> Request:
         """What is asked for; the code that answers is not part of it (see `code_key`)."""
-        asked = answering(self.options) | {"measures": [r.name for r in self.wanted]}
-        return Request("comparison", self.inputs, asked, said=said(self.options))
+        return request_for("comparison", self.inputs, self.options, measures=[r.name for r in self.wanted])
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -85,16 +85,9 @@ class Plan:
         """The models as the result records them; a random initialisation is a control."""
         trained = {spec.source: spec.label for spec in self.specs if not spec.random_init}
         return tuple(
-            ModelInfo(
-                spec.label,
-                spec.source,
-                seen.family.name,
-                seen.layers,
-                seen.width,
-                seen.fingerprint,
-                role="control" if spec.random_init else "model",
-                base=trained.get(spec.source) if spec.random_init else None,
-            )
+            model_info(spec, seen, role="control", base=trained.get(spec.source))
+            if spec.random_init
+            else model_info(spec, seen)
             for spec, seen in self.models
         )
 
@@ -122,16 +115,10 @@ class Plan:
         return {"device": self.devices, "dtype": {spec.label: seen.dtype for spec, seen in self.models}}
 
 
-def make_plan(
-    models: Sequence[str | Path | ModelSpec], data: str | Path | Corpus, options: CompareOptions, progress: Progress
-) -> Plan:
+def make_plan(models: Sequence[Model], data: str | Path | Corpus, options: CompareOptions, progress: Progress) -> Plan:
     """Look at the models and the text, and refuse what cannot be compared."""
     check(options)
-    specs = named(
-        [m if isinstance(m, ModelSpec) else ModelSpec(str(m)) for m in models],
-        random_init=options.random_init,
-        seed=options.seed,
-    )
+    specs = named([spec_of(m) for m in models], random_init=options.random_init, seed=options.seed)
     for spec in specs:
         choose_device(spec.device)
     for source, revision in dict.fromkeys((spec.source, spec.revision) for spec in specs):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -14,49 +15,52 @@ from stratoscope.claims import judge_comparison
 from stratoscope.core.matrix import Matrix
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.corpus import Corpus
-from stratoscope.engine.local import local_engine
 from stratoscope.measures.bootstrap import bootstrap, check_memory
 from stratoscope.measures.permuted import permuted_chance
 from stratoscope.measures.score import Scoring, score_layers
 from stratoscope.measures.structure import findings
 from stratoscope.measures.table import WORTH_SAYING
-from stratoscope.models.open.loading import ModelSpec, open_model
+from stratoscope.models.open.loading import open_model
 from stratoscope.models.read.store import PART, Reading, store_layers, together
 from stratoscope.results.comparison import Comparison
-from stratoscope.runs.run import Draw, Run, part_prefix, run
+from stratoscope.runs.run import Draw, Run, part_prefix
 from stratoscope.statistics.rows import StoredRows
-from stratoscope.studies.asked import data_asked, models_asked, protocol
+from stratoscope.studies.asked import Model, chosen, data_asked, models_asked, run_study, several, spec_of
 from stratoscope.studies.compare.options import CompareOptions
 from stratoscope.studies.compare.plan import Plan, make_plan
 
 
 def compare(
-    models: Sequence[str | Path | ModelSpec],
+    models: Model | Sequence[Model],
     *,
     data: str | Path | Corpus,
     out: str | Path | None = None,
     options: CompareOptions | None = None,
     progress: Progress | None = None,
     draw: Draw | None = None,
+    **keywords: Any,
 ) -> Comparison:
-    """Compare all layers of all models; with `out`, finished parts are kept there and reused."""
-    options, progress = options or CompareOptions(), progress or Silent()
-    plan = make_plan(models, data, options, progress)
+    """Compare all layers of all models; with `out`, finished parts are kept there and reused.
+
+    Further keywords are the fields of `CompareOptions`, among them `unit`, `measures` and `bootstrap`, and how to read
+    `data`: `text`, `pair`, `label`, `columns`.
+    """
+    options, progress = chosen(CompareOptions, options, keywords), progress or Silent()
+    plan = make_plan(several(models), data, options, progress)
     given = [spec for spec in plan.specs if not spec.random_init]
-    names = {"name": [spec.name for spec in given]} if any(isinstance(m, ModelSpec) and m.name for m in models) else {}
+    names = {"name": [spec.name for spec in given]} if any(spec_of(m).name for m in several(models)) else {}
     asked = {"models": [spec.source for spec in given], **names, **data_asked(data), **models_asked(given)}
     asked |= {} if given[0].dtype == "float32" else {"dtype": given[0].dtype}
-    return run(
+    return run_study(
         plan.request,
+        options,
         out,
         lambda running: score_plan(plan, read_plan(plan, running), running),
-        progress=progress,
-        overwrite=options.overwrite,
+        asked=asked,
+        work=work_of(plan),
         keep=lambda part: options.keep and part.startswith(part_prefix(PART)),
+        progress=progress,
         draw=draw,
-        protocol=protocol("compare", asked, options=options),
-        engine=lambda: local_engine(options.workers, work_of(plan)),
-        memory=options.memory,
     )
 
 

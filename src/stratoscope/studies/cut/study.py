@@ -6,17 +6,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.options import answering, said
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.metrics import metric_named
 from stratoscope.data.tasks.data import TaskData
-from stratoscope.models.open.loading import ModelSpec
 from stratoscope.models.surgery.blocks import exported
 from stratoscope.results.cut import Candidate, Cut
-from stratoscope.runs.run import Draw, Request, run
-from stratoscope.studies.asked import models_asked, protocol, task_asked
+from stratoscope.runs.run import Draw
+from stratoscope.studies.asked import Model, chosen, models_asked, request_for, run_study, task_asked
 from stratoscope.studies.checkpoint import is_whole
 from stratoscope.studies.cut.card import spelled
 from stratoscope.studies.cut.confirm import Loss, Tested, check_rows, confirm, loss_of, rows_needed, sequence
@@ -48,7 +47,7 @@ def parse_budget(text: str | float) -> float:
 
 
 def cut(
-    tuned: str | Path | ModelSpec,
+    tuned: Model,
     task: TaskData,
     *,
     budget: float | str,
@@ -56,15 +55,17 @@ def cut(
     options: CutOptions | None = None,
     progress: Progress | None = None,
     draw: Draw | None = None,
+    **keywords: Any,
 ) -> Cut:
     """Write to `out` the model with the fewest blocks whose metric is within `budget` of the whole model's.
 
     The cut is chosen on one half of the validation rows and confirmed on the other with the stated confidence; see
     `studies.cut.confirm`. When none is, an error says by how much the best was off. The checkpoint is verified among
     the run's parts before it is moved into place, and `cut.json`, written last, says that it is whole; what was
-    computed is kept when nothing can be cut, so that another budget costs little.
+    computed is kept when nothing can be cut, so that another budget costs little. Further keywords are the fields of
+    `CutOptions`.
     """
-    options, progress = options or CutOptions(), progress or Silent()
+    options, progress = chosen(CutOptions, options, keywords), progress or Silent()
     allowed = parse_budget(budget)
     check(options)
     check_rows(len(task.validation), metric_named(task.metric), budget=allowed, confidence=options.confidence)
@@ -74,15 +75,14 @@ def cut(
             f"'{side.spec.label}' has {side.seen.layers - 1} blocks and {options.keep} must stay, so there is nothing"
             " to cut; give a deeper model or a lower --keep"
         )
-    asked = {"tuned": side.spec.source, "budget": allowed}
-    made = run(
-        Request("cut", inputs_of([side], task), {"budget": allowed, **answering(options)}, said=said(options)),
+    made = run_study(
+        request_for("cut", inputs_of([side], task), options, budget=allowed),
+        options,
         out,
         lambda running: _compute(Work(side, task, options, allowed, running)),
+        asked={"tuned": side.spec.source, "budget": allowed, **task_asked(task), **models_asked([side.spec])},
         progress=progress,
-        overwrite=options.overwrite,
         draw=draw,
-        protocol=protocol("cut", asked, task_asked(task), models_asked([side.spec]), options=options),
         whole=lambda folder, made: is_whole(folder, made.reload["weights"]),
         alone=True,
     )

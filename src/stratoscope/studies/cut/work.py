@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
-from stratoscope.core.options import check_options
 from stratoscope.data.metrics import Metric, metric_named
 from stratoscope.data.tasks.data import SPLITS, TaskData
 from stratoscope.models.heads.fit import fit_head
@@ -35,7 +34,6 @@ CONVERGED = "converged"
 
 def check(options: CutOptions) -> None:
     """Refuse what cannot work before anything is read."""
-    check_options(options)
     if not 0.5 < options.confidence < 1:
         raise StratoscopeError(f"expected a --confidence above 0.5 and below 1, got {options.confidence:g}")
     if options.blocks not in BLOCKS:

@@ -28,6 +28,7 @@ from stratoscope.models.surgery.spans import score_spans
 from stratoscope.models.text.examples import Floats, Inputs, tokenise
 from stratoscope.results.depth import TUNED, TUNEDORIG, UNTUNED, Depth
 from stratoscope.runs.run import Run
+from stratoscope.studies.asked import model_info
 from stratoscope.studies.depth.options import DepthOptions
 
 SPAN_ROWS = 256
@@ -48,8 +49,7 @@ class Side:
 
     @property
     def info(self) -> ModelInfo:
-        seen = self.seen
-        return ModelInfo(self.spec.label, self.spec.source, seen.family.name, seen.layers, seen.width, seen.fingerprint)
+        return model_info(self.spec, self.seen)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.options import answering, check_options, said
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.tasks.data import SPLITS, TaskData
 from stratoscope.models.open.loading import ModelSpec, Survey, check_head, survey
@@ -16,8 +15,8 @@ from stratoscope.models.read.store import HeadInput, Reading, Stored, store_laye
 from stratoscope.models.text.examples import text_length
 from stratoscope.results.depth import Depth
 from stratoscope.results.finetuned import Finetuned
-from stratoscope.runs.run import Draw, Request, Run, run
-from stratoscope.studies.asked import models_asked, protocol, task_asked
+from stratoscope.runs.run import Draw, Run
+from stratoscope.studies.asked import Model, chosen, models_asked, request_for, run_study, spec_of, task_asked
 from stratoscope.studies.depth.judge import Side, Work, judge
 from stratoscope.studies.depth.options import DepthOptions
 
@@ -25,49 +24,43 @@ __all__ = ["DepthOptions", "depth"]
 
 
 def depth(
-    tuned: str | Path | ModelSpec,
+    tuned: Model,
     task: TaskData,
     *,
-    base: str | Path | ModelSpec | None = None,
+    base: Model | None = None,
     out: str | Path,
     options: DepthOptions | None = None,
     progress: Progress | None = None,
     draw: Draw | None = None,
+    **keywords: Any,
 ) -> Depth:
     """Judge a fine-tuned model with its head on every layer and with spans of blocks skipped, into `out`.
 
     With `base`, heads are tuned on its layers too. Finished parts are kept in `out`, so that a killed run resumes.
+    Further keywords are the fields of `DepthOptions`.
     """
-    options, progress = options or DepthOptions(), progress or Silent()
-    check_options(options)
+    options, progress = chosen(DepthOptions, options, keywords), progress or Silent()
     sides = two_sides(tuned, base, task, options.length, progress)
     asked = {"tuned": sides[0].spec.source, "base": sides[1].spec.source if len(sides) > 1 else None}
-    return run(
-        Request("depth", inputs_of(sides, task), answering(options), said=said(options)),
+    return run_study(
+        request_for("depth", inputs_of(sides, task), options),
+        options,
         out,
         lambda running: _compute(sides, task, options, running),
+        asked={**asked, **task_asked(task), **models_asked([sides[0].spec])},
         progress=progress,
-        overwrite=options.overwrite,
         draw=draw,
-        protocol=protocol("depth", asked, task_asked(task), models_asked([s.spec for s in sides]), options=options),
     )
 
 
 def two_sides(
-    tuned: str | Path | ModelSpec,
-    base: str | Path | ModelSpec | None,
-    task: TaskData,
-    length: int | None,
-    progress: Progress,
-    *,
-    judged: bool = True,
+    tuned: Model, base: Model | None, task: TaskData, length: int | None, progress: Progress, *, judged: bool = True
 ) -> list[Side]:
     """The tuned model, and its base where it is given; what cannot be `judged` is refused here, before any work.
 
     Texts are truncated alike for both, and by a model whose window is shorter to that.
     """
-    given = (tuned,) if base is None else (tuned, base)
-    specs = [m if isinstance(m, ModelSpec) else ModelSpec(str(m)) for m in given]
+    specs = [spec_of(m) for m in (tuned, base) if m is not None]
     if judged:
         check_head(specs[0], task)
     surveys = [survey(spec, progress=progress) for spec in specs]

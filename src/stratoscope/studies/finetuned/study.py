@@ -10,11 +10,9 @@ from typing import Any
 
 from stratoscope.claims import judge_study
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.options import answering, check_options, said
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.corpus import Corpus
 from stratoscope.data.tasks.data import SPLITS, TaskData
-from stratoscope.engine.local import local_engine
 from stratoscope.measures.table import requests
 from stratoscope.models.open.checkpoints import locate
 from stratoscope.models.open.loading import ModelSpec, Survey, open_model, survey
@@ -23,8 +21,8 @@ from stratoscope.models.text.rows import Rows, plan_rows
 from stratoscope.results.comparison import Comparison
 from stratoscope.results.cut import Cut
 from stratoscope.results.study import LOCALIZATION, Study
-from stratoscope.runs.run import Draw, Request, Run, run
-from stratoscope.studies.asked import models_asked, protocol, task_asked
+from stratoscope.runs.run import Draw, Run
+from stratoscope.studies.asked import Model, chosen, models_asked, request_for, run_study, several, spec_of, task_asked
 from stratoscope.studies.compare.options import CompareOptions
 from stratoscope.studies.compare.plan import Plan, check, check_number, named, notes_of
 from stratoscope.studies.compare.study import score_plan, work_of
@@ -62,32 +60,33 @@ class _Models:
 
 
 def study_finetuned(
-    base: str | Path | ModelSpec,
-    tuned: Sequence[str | Path | ModelSpec],
+    base: Model,
+    tuned: Model | Sequence[Model],
     task: TaskData,
     *,
     out: str | Path,
     options: StudyOptions | None = None,
-    across: Sequence[str | Path | ModelSpec] = (),
+    across: Sequence[Model] = (),
     cut: Cut | None = None,
     refused: str = "",
     progress: Progress | None = None,
     draw: Draw | None = None,
+    **keywords: Any,
 ) -> Study:
     """Compare before with after on the task's validation rows (Phang et al. 2021, §3 and §4), and judge every depth.
 
     Each text is read once per model, truncated as in training, for every part of the study. `across` are other models,
     of any family, depth and width, such as another family tuned on the same task: they are compared on the same rows,
     so what their tokenizers drop is dropped for all. `cut` is what a cut of the first tuned model came to, and
-    `refused` why there is none, for the same page.
+    `refused` why there is none, for the same page. Further keywords are the fields of `StudyOptions`.
     """
-    options, progress = options or StudyOptions(), progress or Silent()
-    check_options(options)
+    options, progress = chosen(StudyOptions, options, keywords), progress or Silent()
+    tuned = several(tuned)
     if not options.units:
         raise StratoscopeError("expected at least one unit, such as cls, got none")
     if not tuned:
         raise StratoscopeError("expected at least one fine-tuned model, got none; name it after the base model")
-    given = [m if isinstance(m, ModelSpec) else ModelSpec(str(m)) for m in (base, *tuned, *across)]
+    given = [spec_of(m) for m in (base, *tuned, *across)]
     _check_across(given, 1 + len(tuned))
     specs = named(given, random_init=options.control, seed=options.seed)
     sides = two_sides(specs[1], specs[0], task, options.length, progress, judged=options.depth)
@@ -95,34 +94,28 @@ def study_finetuned(
     surveys = [known.get(spec) or survey(spec, progress=progress) for spec in specs]
     models = _Models(tuple(specs), tuple(surveys), len(tuned), len(across), options.control)
     plans = _plans(models, task, options, sides[0].length)
-    request = Request(
-        "study",
-        {
-            "models": [[spec.label, seen.fingerprint, seen.dtype] for spec, seen in zip(specs, surveys, strict=True)],
-            "roles": [models.tuned, models.across, models.control],
-            "task": [task.name, task.fingerprint, task.metric],
-            "length": sides[0].length,
-            "rows": {name: plan.rows.fingerprint for name, plan in plans.items()},
-            "cut": refused if cut is None else cut.provenance.get("digest", ""),
-        },
-        answering(options),
-        said=said(options),
-    )
+    inputs = {
+        "models": [[spec.label, seen.fingerprint, seen.dtype] for spec, seen in zip(specs, surveys, strict=True)],
+        "roles": [models.tuned, models.across, models.control],
+        "task": [task.name, task.fingerprint, task.metric],
+        "length": sides[0].length,
+        "rows": {name: plan.rows.fingerprint for name, plan in plans.items()},
+        "cut": refused if cut is None else cut.provenance.get("digest", ""),
+    }
     asked = {
         "base": given[0].source,
         "tuned": [spec.source for spec in given[1 : 1 + len(tuned)]],
         "across": [spec.source for spec in given[1 + len(tuned) :]],
     }
-    return run(
-        request,
+    return run_study(
+        request_for("study", inputs, options),
+        options,
         out,
         lambda running: _compute(models, sides, task, options, plans, (cut, refused), running),
+        asked={**asked, **task_asked(task), **models_asked(given)},
+        work=sum(map(work_of, plans.values())),
         progress=progress,
-        overwrite=options.overwrite,
         draw=draw,
-        protocol=protocol("study finetuned", asked, task_asked(task), models_asked(given), options=options),
-        engine=lambda: local_engine(options.workers, sum(map(work_of, plans.values()))),
-        memory=options.memory,
     )
 
 
