@@ -131,10 +131,29 @@ def make_plan(models: Sequence[Model], data: str | Path | Corpus, options: Compa
     surveys = [survey(spec, progress=progress) for spec in specs]
     for seen in surveys:
         chosen_layers(seen, options.layers)
-    rows = plan_rows(corpus, [s.encoder for s in surveys], options.unit)
-    check_number(rows)
+    return plan_of(specs, surveys, corpus, options)
+
+
+def plan_of(
+    specs: Sequence[ModelSpec],
+    surveys: Sequence[Survey],
+    corpus: Corpus,
+    options: CompareOptions,
+    *,
+    truncate: int | None = None,
+) -> Plan:
+    """The rows that all models can give, the measures that fit them, and what a reader must know of both."""
+    rows = plan_rows(corpus, [s.encoder for s in surveys], options.unit, truncate=truncate)
+    if len(rows) < FEWEST_ROWS:
+        raise StratoscopeError(f"expected at least {FEWEST_ROWS} rows to compare, got {len(rows)}; give more text")
     wanted, notes = requests(options.measures, n=len(rows), width=max(s.width for s in surveys))
-    notes += notes_of(specs, surveys, corpus, rows)
+    found = [(spec.label, (seen.fingerprint, seen.dtype)) for spec, seen in zip(specs, surveys, strict=True)]
+    for (one, a), (two, b) in combinations(found, 2):
+        if a == b:
+            notes.append(f"{one} and {two} are the same model: what is between them is the model compared with itself")
+    notes += [f"left out: {count} {reason}" for reason, count in rows.dropped.items()]
+    notes += [f"{n} texts are read up to {rows.truncate} tokens by {name}" for name, n in rows.truncated.items()]
+    notes += [f"left out: {corpus.skipped} blank rows of {corpus.name}"] if corpus.skipped else []
     return Plan(tuple(specs), tuple(surveys), corpus, rows, tuple(wanted), tuple(notes), options)
 
 
@@ -182,12 +201,6 @@ def check(options: CompareOptions) -> None:
         raise StratoscopeError(f"expected --memory of at least 100MB, got {options.memory / 1e6:g}MB")
 
 
-def check_number(rows: Rows) -> None:
-    """Refuse rows that are too few to compare."""
-    if len(rows) < FEWEST_ROWS:
-        raise StratoscopeError(f"expected at least {FEWEST_ROWS} rows to compare, got {len(rows)}; give more text")
-
-
 def _corpus(data: str | Path | Corpus, options: CompareOptions) -> Corpus:
     asked = options.how_to_read
     if not isinstance(data, Corpus):
@@ -195,19 +208,3 @@ def _corpus(data: str | Path | Corpus, options: CompareOptions) -> Corpus:
     if name := next((name for name, value in asked.items() if value is not None), None):
         raise StratoscopeError(f"{name}='{asked[name]}' says how to read a file, but data is a corpus; leave it out")
     return data
-
-
-def _same_models(specs: Sequence[ModelSpec], surveys: Sequence[Survey]) -> list[str]:
-    found = [(spec.label, (seen.fingerprint, seen.dtype)) for spec, seen in zip(specs, surveys, strict=True)]
-    return [
-        f"{one} and {two} are the same model: what is between them is the model compared with itself"
-        for (one, a), (two, b) in combinations(found, 2)
-        if a == b
-    ]
-
-
-def notes_of(specs: Sequence[ModelSpec], surveys: Sequence[Survey], corpus: Corpus, rows: Rows) -> list[str]:
-    """What a reader must know of the models and the rows: models that are the same, texts left out or truncated."""
-    notes = _same_models(specs, surveys) + [f"left out: {count} {reason}" for reason, count in rows.dropped.items()]
-    notes += [f"{n} texts are read up to {rows.truncate} tokens by {name}" for name, n in rows.truncated.items()]
-    return notes + ([f"left out: {corpus.skipped} blank rows of {corpus.name}"] if corpus.skipped else [])
