@@ -11,6 +11,7 @@ from stratoscope.claims import judge_study
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.tasks.data import TaskData
+from stratoscope.measures.structure import LOCALIZING
 from stratoscope.models.open.checkpoints import locate
 from stratoscope.models.open.loading import ModelSpec, survey
 from stratoscope.models.read.store import Reading, Stored, together
@@ -30,7 +31,6 @@ __all__ = ["StudyOptions", "study_finetuned"]
 
 MEASURES = ("ckasim", "ckasim-debiased")
 """Biased and debiased CKA, side by side: on few rows they differ."""
-LOCALIZING = ("neuronsim", "svsim")
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,10 @@ class _Models:
     across: int
     control: bool
 
-    @property
-    def without_across(self) -> list[Side]:
-        return [*self.sides[: 1 + self.tuned], *self.sides[1 + self.tuned + self.across :]]
-
     def of(self, part: str) -> Sequence[Side]:
-        """The models that a part of the study compares."""
-        return self.without_across if part == LOCALIZATION else self.sides
+        """The models that a part of the study compares: localization leaves out those across."""
+        first = 1 + self.tuned
+        return (*self.sides[:first], *self.sides[first + self.across :]) if part == LOCALIZATION else self.sides
 
 
 def study_finetuned(
