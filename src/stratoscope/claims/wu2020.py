@@ -51,7 +51,6 @@ def _top_changes_more(scores: Scores, *, base: str, tuned: str) -> Evidence:
     known = curve.values[curve.known]
     largest = int(known.argmax())
     return scores.evidence(
-        lambda s: s["low"] - s["high"],
         raising={"low": low},
         lowering={"high": high},
         numbers={
@@ -66,17 +65,9 @@ def _top_changes_more(scores: Scores, *, base: str, tuned: str) -> Evidence:
 
 
 def _lower_more_alike(scores: Scores, *, first: str, second: str) -> Evidence:
-    block = scores.between(first, second)
-    pairs = zip(scores.halves(first), scores.halves(second), strict=True)
-    low, high = (
-        average(block[:, a.positions][:, :, b.positions], f"layers {a.layers} of {first} or {b.layers} of {second}")
-        for a, b in pairs
-    )
     return scores.evidence(
-        lambda s: s["low"] - s["high"],
-        raising={"low": low},
-        lowering={"high": high},
-        numbers={"similarity_lower": float(low[0]), "similarity_upper": float(high[0])},
+        raising={"similarity_lower": scores.mean_between(first, second, (0, 0))},
+        lowering={"similarity_upper": scores.mean_between(first, second, (1, 1))},
     )
 
 
@@ -87,12 +78,9 @@ def _family_more_alike(scores: Scores, *, first: str, second: str) -> Evidence:
     same = average(scores.between(first, second), f"layers of {first} and {second}")
     across = [average(scores.between(one, other), f"layers of {one} and {other}")
               for one in (first, second) for other in strangers]  # fmt: skip
-    others = np.mean(across, axis=0)
     return scores.evidence(
-        lambda s: s["same"] - s["others"],
-        raising={"same": same},
-        lowering={"others": others},
-        numbers={"similarity_within": float(same[0]), "similarity_across": float(others[0])},
+        raising={"similarity_within": same},
+        lowering={"similarity_across": np.mean(across, axis=0)},
         words={"family": family, "strangers": ", ".join(strangers)},
     )
 
@@ -106,12 +94,7 @@ def _adjacent_more_alike(scores: Scores, *, model: str) -> Evidence:
         raise CannotTellError(OTHER_LAYERS, f"no two adjacent layers of {model} were compared")
     own = scores.between(model, model)
     near, far = (average(own[:, where], f"layers of {model}") for where in (apart == 1, apart > 1))
-    return scores.evidence(
-        lambda s: s["near"] - s["far"],
-        raising={"near": near},
-        lowering={"far": far},
-        numbers={"similarity_adjacent": float(near[0]), "similarity_others": float(far[0])},
-    )
+    return scores.evidence(raising={"similarity_adjacent": near}, lowering={"similarity_others": far})
 
 
 def _bottom_cheaper(runs: Freezing, *, top: str, bottom: str) -> Evidence:

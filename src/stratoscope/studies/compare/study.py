@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,89 +15,101 @@ from stratoscope.claims import judge_comparison
 from stratoscope.core.matrix import Matrix
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.corpus import Corpus
-from stratoscope.engine.local import local_engine
 from stratoscope.measures.bootstrap import bootstrap, check_memory
 from stratoscope.measures.permuted import permuted_chance
 from stratoscope.measures.score import Scoring, score_layers
 from stratoscope.measures.structure import findings
 from stratoscope.measures.table import WORTH_SAYING
-from stratoscope.models.open.loading import ModelSpec
 from stratoscope.models.read.store import PART, Reading, store_layers, together
 from stratoscope.models.saved.files import is_saved
 from stratoscope.models.saved.source import open_source
 from stratoscope.models.saved.write import check_target, file_for, save_activations
 from stratoscope.results.comparison import Comparison
-from stratoscope.runs.run import Draw, Run, part_prefix, run
+from stratoscope.runs.run import Draw, Run, part_prefix
 from stratoscope.statistics.rows import StoredRows
-from stratoscope.studies.asked import data_asked, models_asked, protocol
+from stratoscope.studies.asked import Model, chosen, data_asked, models_asked, run_study, several, spec_of
 from stratoscope.studies.compare.options import CompareOptions, SimilarityOptions
 from stratoscope.studies.compare.plan import Plan, make_plan, named
 
 
 def compare(
-    models: Sequence[str | Path | ModelSpec],
+    models: Model | Sequence[Model],
     *,
     data: str | Path | Corpus,
     out: str | Path | None = None,
     options: CompareOptions | None = None,
     progress: Progress | None = None,
     draw: Draw | None = None,
-    command: Mapping[str, Any] | None = None,
+    **keywords: Any,
 ) -> Comparison:
     """Compare all layers of all models; with `out`, finished parts are kept there and reused.
 
-    `command` is for `study_similarity`: what `run.yaml` says in place of `compare`.
+    Further keywords are the fields of `CompareOptions`, among them `unit`, `measures` and `bootstrap`, and how to read
+    `data`: `text`, `pair`, `label`, `columns`.
     """
-    options, progress = options or CompareOptions(), progress or Silent()
-    plan = make_plan(models, data, options, progress)
-    targets = _targets(plan)
-    for path in targets:
-        check_target(path, overwrite=options.overwrite)
-    given = [spec for spec in plan.specs if not spec.random_init]
-    names = {"name": [spec.name for spec in given]} if any(isinstance(m, ModelSpec) and m.name for m in models) else {}
-    asked = {"models": [spec.source for spec in given], **names, **data_asked(data), **models_asked(given)}
-    asked |= {} if given[0].dtype == "float32" else {"dtype": given[0].dtype}
-    comparison = run(
-        plan.request,
-        out,
-        lambda running: score_plan(plan, read_plan(plan, running), running),
-        progress=progress,
-        overwrite=options.overwrite,
-        keep=lambda part: options.keep and part.startswith(part_prefix(PART)),
-        draw=draw,
-        protocol={**protocol("compare", asked, options=options), **(command or {})},
-        engine=lambda: local_engine(options.workers, work_of(plan)),
-        memory=options.memory,
-    )
-    for path in targets:
-        if not path.exists():
-            progress.note(f"{path} was not written, because the result was there already; give --overwrite")
-    return comparison
+    return _compare(several(models), data, out, chosen(CompareOptions, options, keywords), progress, draw)
 
 
 def study_similarity(
-    models: Sequence[str | Path | ModelSpec],
+    models: Model | Sequence[Model],
     *,
     data: str | Path | Corpus,
     out: str | Path | None = None,
     options: SimilarityOptions | None = None,
     progress: Progress | None = None,
     draw: Draw | None = None,
+    **keywords: Any,
 ) -> Comparison:
     """Compare models as Wu et al. 2020 do (Fig. 1, 2, 3, 8, 9): five measures and localization on one page.
 
-    With `random_init` every checkpoint gets a control of its own, as in Fig. 2, drawn from a seed of its own.
+    With `random_init` every checkpoint gets a control of its own, as in Fig. 2, drawn from a seed of its own. Further
+    keywords are the fields of `SimilarityOptions`.
     """
-    options = options or SimilarityOptions()
-    specs = named([m if isinstance(m, ModelSpec) else ModelSpec(str(m)) for m in models])
+    options = chosen(SimilarityOptions, options, keywords)
+    specs = named([spec_of(m) for m in several(models)])
     chance = [s for s in specs if options.random_init and not is_saved(s.source)]
     controls = [
         replace(s, random_init=True, seed=options.seed + k, name=f"{s.label}-random") for k, s in enumerate(chance)
     ]
     plain = CompareOptions(**{**vars(options), "random_init": False})
     command = {"command": "study similarity"} | ({"random_init": True} if options.random_init else {})
-    how: dict[str, Any] = {"data": data, "out": out, "options": plain, "progress": progress, "draw": draw}
-    return compare([*specs, *controls], command=command, **how)
+    return _compare([*specs, *controls], data, out, plain, progress, draw, **command)
+
+
+def _compare(
+    models: Sequence[Model],
+    data: str | Path | Corpus,
+    out: str | Path | None,
+    options: CompareOptions,
+    progress: Progress | None,
+    draw: Draw | None,
+    **command: Any,
+) -> Comparison:
+    """The comparison; `command` is what `run.yaml` says in place of `compare`."""
+    progress = progress or Silent()
+    plan = make_plan(models, data, options, progress)
+    targets = _targets(plan)
+    for path in targets:
+        check_target(path, overwrite=options.overwrite)
+    given = [spec for spec in plan.specs if not spec.random_init]
+    names = {"name": [spec.name for spec in given]} if any(spec_of(m).name for m in models) else {}
+    asked = {"models": [spec.source for spec in given], **names, **data_asked(data), **models_asked(given)}
+    asked |= {} if given[0].dtype == "float32" else {"dtype": given[0].dtype}
+    comparison = run_study(
+        plan.request,
+        options,
+        out,
+        lambda running: score_plan(plan, read_plan(plan, running), running),
+        asked=asked | command,
+        work=work_of(plan),
+        keep=lambda part: options.keep and part.startswith(part_prefix(PART)),
+        progress=progress,
+        draw=draw,
+    )
+    for path in targets:
+        if not path.exists():
+            progress.note(f"{path} was not written, because the result was there already; give --overwrite")
+    return comparison
 
 
 def work_of(plan: Plan) -> float:
@@ -140,20 +152,13 @@ def score_plan(plan: Plan, stored: StoredRows, running: Run) -> Comparison:
         running.progress.note(
             f"{many} bootstrap replicates: about {many} times the scoring (linear CKA on few rows: less)"
         )
-    scoring = score_layers(stored, plan.wanted, run=running, key=plan.key, seed=options.seed)
+    how: dict[str, Any] = {"run": running, "key": plan.key, "seed": options.seed}
+    scoring = score_layers(stored, plan.wanted, **how)
     values = {name: s.values for name, s in scoring.scored.items()}
     resampled = {}
     if options.bootstrap:
-        resampled = bootstrap(
-            stored,
-            torch.from_numpy(rows.sentence),
-            plan.wanted,
-            values,
-            replicates=options.bootstrap,
-            run=running,
-            key=plan.key,
-            seed=options.seed,
-        )
+        sentence = torch.from_numpy(rows.sentence)
+        resampled = bootstrap(stored, sentence, plan.wanted, values, replicates=options.bootstrap, **how)
     axes = tuple(layer for layer, _ in plan.layers)
     matrices = []
     for name, value in values.items():
@@ -167,20 +172,19 @@ def score_plan(plan: Plan, stored: StoredRows, running: Run) -> Comparison:
         matrices=tuple(matrices),
         models=plan.model_infos,
         data=plan.data,
-        warnings=(
-            *plan.notes,
-            *(drawn.note for drawn in resampled.values() if drawn.note),
-            *_constant_notes(plan, scoring),
-            *_lost_notes(plan, scoring),
-            *_undefined_notes(plan, scoring),
-        ),
+        warnings=(*plan.notes, *(d.note for d in resampled.values() if d.note), *_scoring_notes(plan, scoring)),
         provenance=plan.provenance,
         arrays={k: v.numpy() for s in scoring.scored.values() for k, v in s.arrays.items()},
     )
     found = findings(comparison, standardise=options.standardise)
     if levels := _permuted_chance(plan, stored, running):
         found["chance"] = levels
-        comparison = replace(comparison, warnings=(*comparison.warnings, *_chance_notes(levels)))
+        if above := [f"{level:.2f} ({name})" for name, level in levels.items() if level > WORTH_SAYING]:
+            note = (
+                "Rows of one sentence are not independent: with whole sentences permuted, layers still score up to"
+                f" {', '.join(above)}; only higher scores are meaningful."
+            )
+            comparison = replace(comparison, warnings=(*comparison.warnings, note))
     comparison = replace(comparison, findings=found)
     return replace(comparison, statements=judge_comparison(comparison))
 
@@ -198,48 +202,27 @@ def _permuted_chance(plan: Plan, stored: StoredRows, running: Run) -> dict[str, 
     return {name: level for name, level in levels.items() if not math.isnan(level)}
 
 
-def _chance_notes(levels: dict[str, float]) -> list[str]:
-    high = [f"{level:.2f} ({name})" for name, level in levels.items() if level > WORTH_SAYING]
-    if not high:
-        return []
-    return [
-        "Rows of one sentence are not independent: with whole sentences permuted, layers still score up to"
-        f" {', '.join(high)}; only higher scores are meaningful."
-    ]
-
-
-def _constant_notes(plan: Plan, scoring: Scoring) -> list[str]:
-    missing = [str(a) for (a, seen), c in zip(plan.layers, scoring.constant, strict=True) if c == seen.width]
-    partly = sum(c for (_, seen), c in zip(plan.layers, scoring.constant, strict=True) if c < seen.width)
-    notes = [f"{', '.join(missing)} do not vary over these rows and are shown as missing"] if missing else []
-    return notes + (
-        [f"{partly} neurons do not vary over these rows and score 0 in neuronsim and mixedsim"] if partly else []
-    )
-
-
-def _lost_notes(plan: Plan, scoring: Scoring) -> list[str]:
-    """Which layers have fewer directions than they could; the one that LayerNorm takes is not worth a word."""
-    counted = zip(plan.layers, scoring.lost, scoring.constant, strict=True)
-    most = len(plan.rows) - 1
-    lost = [f"{k} of {min(seen.width - constant, most)} in {a}" for (a, seen), k, constant in counted if k > 1]
-    if not lost:
-        return []
-    return [
-        f"directions that vary by no more than rounding are left out of measures that invert a covariance:"
-        f" {', '.join(lost)} (neurons that depend on each other, repeated rows, or signal too faint for the dtype)"
-    ]
-
-
-def _undefined_notes(plan: Plan, scoring: Scoring) -> list[str]:
-    """Which layers vary and yet have no score under a measure, and why."""
+def _scoring_notes(plan: Plan, scoring: Scoring) -> list[str]:
+    """Which layers have no score, or fewer directions than they could, and why."""
+    layers = list(zip(plan.layers, scoring.constant, scoring.lost, strict=True))
     notes = []
+    if missing := [str(layer) for (layer, seen), constant, _ in layers if constant == seen.width]:
+        notes.append(f"{', '.join(missing)} do not vary over these rows and are shown as missing")
+    if partly := sum(constant for (_, seen), constant, _ in layers if constant < seen.width):
+        notes.append(f"{partly} neurons do not vary over these rows and score 0 in neuronsim and mixedsim")
+    most = len(plan.rows) - 1
+    # The one direction that LayerNorm takes is not worth a word.
+    if lost := [f"{k} of {min(seen.width - c, most)} in {layer}" for (layer, seen), c, k in layers if k > 1]:
+        notes.append(
+            "directions that vary by no more than rounding are left out of measures that invert a covariance:"
+            f" {', '.join(lost)} (neurons that depend on each other, repeated rows, or signal too faint for the dtype)"
+        )
     for request in plan.wanted:
         own = scoring.scored[request.name].values.diagonal().tolist()
-        counted = zip(plan.layers, own, scoring.constant, strict=True)
-        missing = [str(a) for (a, seen), value, c in counted if math.isnan(value) and c < seen.width]
-        if missing:
-            notes.append(f"{request.name} is missing for {', '.join(missing)}: {request.measure.undefined}")
+        varying = [(layer, v) for ((layer, seen), c, _), v in zip(layers, own, strict=True) if c < seen.width]
+        if undefined := [str(layer) for layer, value in varying if math.isnan(value)]:
+            notes.append(f"{request.name} is missing for {', '.join(undefined)}: {request.measure.undefined}")
     return notes
 
 
-__all__ = ["CompareOptions", "compare", "read_plan", "score_plan", "study_similarity"]
+__all__ = ["CompareOptions", "compare", "read_plan", "score_plan"]

@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.resources import files
 from typing import Any
 
-from stratoscope.claims import claim_named
+from stratoscope.claims import CLAIMS
 from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.core.options import read_options
 
@@ -138,8 +138,7 @@ def _known(plain: Mapping[str, Any], cls: type, where: str) -> None:
 
 
 def _check(protocol: Protocol, where: str) -> None:
-    for claim in protocol.claims:
-        claim_named(claim)
+    _names(protocol.claims, [c.id for c in CLAIMS], f"claim in {where}")
     roles, earlier = [*protocol.models, TASK, *protocol.vary], list[str]()
     for step in protocol.steps:
         if step.run not in ANALYSES:

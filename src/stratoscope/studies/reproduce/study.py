@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from stratoscope.claims import judge_freezing
-from stratoscope.core.options import answering
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.statement import Statement
 from stratoscope.models.open.loading import ModelSpec
@@ -16,8 +15,8 @@ from stratoscope.results.finetuned import Finetuned
 from stratoscope.results.reproduction import Done, Reproduction
 from stratoscope.runs.folder import RunFolder
 from stratoscope.runs.kinds import kind_named
-from stratoscope.runs.run import Draw, Request, run
-from stratoscope.studies.asked import protocol as asked
+from stratoscope.runs.run import Draw
+from stratoscope.studies.asked import chosen, request_for, run_study
 from stratoscope.studies.reproduce.jobs import Job, Model, jobs_of
 from stratoscope.studies.reproduce.options import ReproduceOptions
 from stratoscope.studies.reproduce.protocol import Protocol, read_protocol
@@ -31,12 +30,14 @@ def reproduce(
     options: ReproduceOptions | None = None,
     progress: Progress | None = None,
     draw: Draw | None = None,
+    **keywords: Any,
 ) -> Reproduction:
     """Run everything that a figure or table needs into folders inside `out`; what is finished there is not run again.
 
-    Each analysis is a run of its own, with its own page and the `run.yaml` that repeats it.
+    Each analysis is a run of its own, with its own page and the `run.yaml` that repeats it. Further keywords are the
+    fields of `ReproduceOptions`.
     """
-    options, progress, out = options or ReproduceOptions(), progress or Silent(), Path(out)
+    options, progress, out = chosen(ReproduceOptions, options, keywords), progress or Silent(), Path(out)
     protocol = read_protocol(paper, item)
     jobs = jobs_of(protocol, options, out)
     with RunFolder.open(out, makes=kind_named(Reproduction.KIND).file):  # refused before any work
@@ -46,14 +47,16 @@ def reproduce(
     results = [(job, run_job(job, out, progress, draw)) for job in jobs]
     digests = [[job.name, [r.provenance.get("digest") for r in of]] for job, of in results]
     made = _reproduction(protocol, results, out)
-    return run(
-        Request(Reproduction.KIND, {"paper": paper, "item": item, "steps": digests}, answering(options)),
+    asked = {"paper": paper, "item": item}
+    always = replace(options, overwrite=True)  # it holds nothing that its steps do not
+    return run_study(
+        request_for(Reproduction.KIND, {**asked, "steps": digests}, options),
+        always,
         out,
         lambda running: made,
+        asked=asked,
         progress=progress,
-        overwrite=True,
         draw=draw,
-        protocol=asked("reproduce", {"paper": paper, "item": item}, options=options),
     )
 
 
