@@ -183,7 +183,7 @@ PLAIN = {
     [
         ({"titel": "t"}, "unknown key in p/i.yaml 'titel'; did you mean 'title'"),
         ({"item": "j"}, "says that it is j of p"),
-        ({"claims": ["wu2020-top-changes"]}, "unknown claim 'wu2020-top-changes'"),
+        ({"claims": ["wu2020-top-changes"]}, "unknown claim in p/i.yaml 'wu2020-top-changes'"),
         ({"steps": [{"name": "a", "runs": "compare"}]}, "unknown key in a step of p/i.yaml 'runs'; did you mean 'run'"),
         ({"steps": [{"name": "a", "run": "compar"}]}, "unknown analysis in p/i.yaml 'compar'; did you mean 'compare'"),
         ({"steps": [{"name": "a", "run": "compare", "options": {"limits": 1}}]}, "unknown option 'limits'"),
