@@ -54,12 +54,16 @@ def sections(comparison: Comparison) -> Sections:
 
 
 def pairs(comparison: Comparison) -> list[tuple[str, str]]:
-    """A base and a model to compare with it layer by layer: what the run knows, else the first model and each other."""
+    """A base and a model to compare with it layer by layer: what the run knows, else the first model and each other.
+
+    A control's base says nothing of the other models: its pair comes last, beside theirs.
+    """
     names = [m.name for m in comparison.models]
-    known = [m for m in comparison.models if m.base in names]
-    if all(m.is_control for m in known):  # of a control it is known always: that hides no other model
-        return [(names[0], name) for name in names[1:]]
-    return [(str(m.base), m.name) for m in known]
+    known = [(str(m.base), m.name, m.is_control) for m in comparison.models if m.base in names]
+    trained = [(base, name) for base, name, control in known if not control]
+    controls = [(base, name) for base, name, control in known if control]
+    others = {name for _, name in controls}
+    return (trained or [(names[0], name) for name in names[1:] if name not in others]) + controls
 
 
 def _sections(comparison: Comparison) -> Iterator[Section]:
