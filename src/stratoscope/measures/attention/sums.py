@@ -44,7 +44,11 @@ class HeadSums:
     def update(self, rows: HeadRows) -> None:
         """Add sentences, any number at once."""
         heads = len(rows.values)
-        made: dict[str, Doubles] = {name: np.zeros((heads, heads)) for name in PAIRS if name in self.wanted}
+        made: dict[str, Doubles] = {
+            name: np.zeros((heads, heads), order="F")
+            for name in PAIRS
+            if name in self.wanted  # as BLAS gives them
+        }
         made |= {TOTAL: np.zeros(heads), SKIPPED: np.zeros(heads)}
         made[COUNTS] = np.array([len(rows.words), len(rows.lengths), rows.lengths.sum()], dtype=np.float64)
         if self.wanted & {DISTANCE, RELATIVE, SCATTER, CORRELATION}:
