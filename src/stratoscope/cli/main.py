@@ -13,19 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from stratoscope.cli.answer import clean
-from stratoscope.cli.commands import (
-    compare,
-    cut,
-    demo,
-    depth,
-    findings,
-    finetune,
-    lists,
-    perplexity,
-    prune,
-    report,
-    study,
-)
+from stratoscope.cli.commands import compare, cut, demo, depth, findings, finetune, lists, perplexity, report, study
 from stratoscope.cli.options import Command
 from stratoscope.cli.usage import Commands, UsageError, usage_sentence
 
@@ -41,7 +29,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "compare": compare.compare,
     "depth": depth.depth,
     "cut": cut.cut,
-    "prune": prune.prune,
+    "prune": finetune.prune,
     "perplexity": perplexity.perplexity,
     "findings": findings.findings,
     "report": report.report,

@@ -17,14 +17,27 @@ from stratoscope.core.record import to_plain
 from stratoscope.core.statement import VERDICTS, Statement
 from stratoscope.report import draw
 from stratoscope.report.cite import Work, short, works_of
-from stratoscope.report.labels import interval, number, printable, slugs
-from stratoscope.report.outline import Card, Section, Sections, Switch, about_text, answer, sections_of, tally
+from stratoscope.report.labels import interval, number, printable, shown, slugs
+from stratoscope.report.outline import (
+    MARKS,
+    Card,
+    Section,
+    Sections,
+    Switch,
+    about,
+    about_text,
+    answer,
+    premises,
+    sections_of,
+    tally,
+)
 from stratoscope.report.pictures import PALETTE, SCALE, Heatmap, Panels, Picture, Table
 from stratoscope.results.result import Result
 
 ASK = "Point at a cell to read its numbers."
 LONG = 22
 """Letters of a card's value beyond which it is written smaller."""
+STATEMENT = ("Verdict", "Claim", "About", "D", "Source")
 DIGITS = 7
 """Significant digits of the numbers that the browser gets."""
 
@@ -44,9 +57,7 @@ def page(result: Result) -> str:
         policy=escape(_policy(plotly, script)),
         style=_asset("page.css"),
         title=html(sections.title),
-        models="".join(
-            f'<li class="model">{html(name)}</li>' for name in dict.fromkeys(m.name for m in sections.models)
-        ),
+        models="".join(f'<li class="model">{html(m)}</li>' for m in dict.fromkeys(m.name for m in sections.models)),
         summary=html(" · ".join(sections.summary)),
         links=_links(result, sections, works),
         cards=_cards(answer(result, sections)),
@@ -74,15 +85,10 @@ def notebook(result: Result) -> str:
         f"<small>{html(c.note)}</small></div>"
         for c in answer(result, sections)
     )
-    rows = "".join(
-        f"<tr><td><b>{html(s.verdict)}</b></td><td>{html(s.claim)}</td><td>{html(about_text(s))}</td>"
-        f"<td>{html(_tested(s))}</td><td>{html(s.source)}</td></tr>"
-        for s in result.statements
-    )
-    head = "".join(f"<th>{h}</th>" for h in ("Verdict", "Claim", "About", "D", "Source"))
+    rows = [(s.verdict, s.claim, about_text(s), shown(s.value), s.source) for s in result.statements]
     table = (
-        f"<details open><summary>{html(tally(result.statements))}</summary>"
-        f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></details>"
+        f"<p>{html(premises(result.statements))}</p><details open><summary>{html(tally(result.statements))}</summary>"
+        f"{_rows(STATEMENT, rows, [False] * 5)}</details>"
     )
     return (
         f'<div class="stratoscope"><h3>{html(sections.title)}</h3>'
@@ -146,12 +152,13 @@ def _statements(statements: Sequence[Statement], works: Sequence[Work]) -> str:
         for v, n in counts.items()
         if n
     )
-    head = "".join(f'<th scope="col">{h}</th>' for h in ("Verdict", "Claim", "About", "D", "Source"))
+    head = "".join(f'<th scope="col">{h}</th>' for h in STATEMENT)
     rows = "".join(_statement(s, ids[s.id], known.get(short(s.source))) for s in statements)
     return _box(
         "statements",
         "Do published claims hold here?",
-        f'<div id="filter" class="bar" hidden><span role="group" aria-label="Verdicts">{buttons}</span>'
+        (f'<p class="premise">{assumed}</p>' if (assumed := html(premises(statements))) else "")
+        + f'<div id="filter" class="bar" hidden><span role="group" aria-label="Verdicts">{buttons}</span>'
         '<label for="find">Find <input id="find" type="search" placeholder="model, measure, paper …"></label>'
         '<span id="matches" class="note" aria-live="polite"></span></div>'
         f'<table class="statements"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
@@ -166,25 +173,20 @@ def _statement(s: Statement, id: str, work: Work | None) -> str:
     more += f'<p class="note">{html(numbers)}</p>' if numbers else ""
     claim = f"<details><summary>{html(s.claim)}</summary>{more}</details>" if more else html(s.claim)
     reason = f'<p class="note reason">{html(s.reason)}</p>' if s.reason else ""
-    about = "".join(f'<span class="tag"><i>{html(k)}</i> {html(v)}</span> ' for k, v in sorted(s.about.items()))
+    tags = "".join(f'<span class="tag"><i>{html(k)}</i> {html(v)}</span> ' for k, v in about(s).items())
     tested = f"<b>{number(s.value.value)}</b> <span>{interval(s.value)}</span>" if s.value.known else "–"
     margin = f'<span class="note">margin {s.margin:g}</span>' if s.value.known else ""
     source = f'<a href="#work-{work.key}">{html(s.source)}</a>' if work else html(s.source)
     anchor = f'<a class="anchor" href="#statement-{id}" aria-label="Link to this statement">#</a>'
     return (
         f'<tr id="statement-{id}" data-verdict="{_id(s.verdict)}"><td>{_chip(s.verdict)}{anchor}</td>'
-        f"<td>{claim}{reason}</td><td>{about}</td>"
+        f"<td>{claim}{reason}</td><td>{tags}</td>"
         f'<td class="tested">{tested} {margin}</td><td>{source}</td></tr>'
     )
 
 
 def _chip(verdict: str) -> str:
-    mark = dict(zip(VERDICTS, ("✓", "✗", "?"), strict=True))[verdict]
-    return f'<span class="chip {_id(verdict)}"><span aria-hidden="true">{mark}</span> {html(verdict)}</span>'
-
-
-def _tested(s: Statement) -> str:
-    return f"{number(s.value.value)} {interval(s.value)}".strip()
+    return f'<span class="chip {_id(verdict)}"><span aria-hidden="true">{MARKS[verdict]}</span> {html(verdict)}</span>'
 
 
 def _switch(switch: Switch) -> str:

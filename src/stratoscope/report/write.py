@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from stratoscope.results.result import Result
 PAGE = "report.html"
 FIGURES, TABLES = "figures", "tables"
 CAPTIONS, CITATIONS = f"{FIGURES}/captions.md", "citations.bib"
+SENTENCES = re.compile(r"(?<=\.) ")
 WRITTEN = ".written.json"
 """Checksums of what a report wrote, by path in the folder: only that is ever replaced or removed, while unchanged."""
 
@@ -60,8 +62,10 @@ def _files(result: Result, sections: Sections, style: str) -> Iterator[tuple[str
         for kind in FORMATS:
             yield f"{FIGURES}/{stem}.{kind}", render(drawn, kind)
             drawn.set_layout_engine("none")  # laid out once, it holds for the other formats
-        said = list(dict.fromkeys(p.caption for p in pictures))
-        captions.append(printable(f"**{stem}.** {pictures[0].title}. {' '.join(said)}"))
+        title = pictures[0].title
+        said = [s for p in pictures for s in SENTENCES.split(p.caption.removeprefix(f"{title}: "))]
+        said = [*([] if title == stem else [f"{title}."]), *dict.fromkeys(said)]
+        captions.append(printable(f"**{stem}.** {' '.join(said)}"))
         yield f"{TABLES}/{stem}.csv", _csv(pictures)
     for stem, tables in _by_file(t for s in sections.sections for t in s.tables).items():
         yield f"{TABLES}/{stem}.csv", _csv(tables)

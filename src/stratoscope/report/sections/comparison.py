@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 from stratoscope.core.curve import Curve
 from stratoscope.core.matrix import Matrix
 from stratoscope.core.value import Value
-from stratoscope.report.cite import summaries
+from stratoscope.measures.table import MEASURES
 from stratoscope.report.labels import printable, shown, slugs
 from stratoscope.report.outline import Card, Section, Sections, Switch
 from stratoscope.report.pictures import Heatmap, missing_note
 from stratoscope.report.sections.layers import (
     HEADLINE,
-    blocks_table,
+    blocks_tables,
     drift,
     drift_cards,
-    drift_picture,
-    drift_range,
+    drift_pictures,
     interval_words,
     localization_section,
     rows_cards,
     rows_summary,
     split_card,
+    when_of,
 )
 from stratoscope.results.comparison import Comparison
 
@@ -61,49 +62,39 @@ def pairs(comparison: Comparison) -> list[tuple[str, str]]:
 
 
 def _sections(comparison: Comparison) -> Iterator[Section]:
-    said, files = summaries(), slugs(comparison)
+    said = {m.name: m.summary for m in MEASURES}
+    files, when = slugs(comparison), when_of(comparison)
     heats = tuple(
         Heatmap.of(
             m,
             id=f"similarity-{files[m.measure]}",
             file=files[m.measure],
             caption=_caption(m, said.get(m.measure.partition("@")[0], "")),
-            when={"measure": m.measure} if len(comparison) > 1 else {},
+            when=when[m.measure],
         )
         for m in comparison.matrices
     )
     wide = max(len(m.columns) for m in comparison.matrices) > MOST_LAYERS
     yield Section("similarity", "Similarity of layers", heats, width="full" if wide else "tall")
-    moved = {m.measure: _drifts(comparison, m) for m in comparison.matrices}
-    axis = drift_range([c for curves in moved.values() for c in curves.values()])
-    when = {m: {"measure": m} if len(comparison) > 1 else {} for m in comparison}
-    drifts = tuple(
-        drift_picture(
-            m,
-            moved[m.measure],
-            base=pairs(comparison)[0][0],
-            id=f"drift-{files[m.measure]}",
-            file="drift",
-            when=when[m.measure],
-            range=axis,
-        )
-        for m in comparison.matrices
-        if moved[m.measure]
+    drifts = drift_pictures(
+        comparison,
+        partial(_drifts, comparison),
+        base=pairs(comparison)[0][0],
+        place=files,
+        when=when,
+        file="drift",
+        title="Drift by layer",
     )
     if drifts:
-        yield Section("drift", "Drift by layer", drifts, width="half")
+        yield Section("drift", "Drift by layer", tuple(drifts), width="half")
     localization = localization_section(comparison, width="half")
     if localization is not None:
         yield localization
-    names = [m.name for m in comparison.models]
-    blocks = comparison.findings.get("blocks", {})
-    tables = tuple(
-        blocks_table(blocks[m], names, id=f"blocks-{files[m]}", file="blocks", when=when[m])
-        for m in comparison
-        if blocks.get(m)
-    )
+    tables = blocks_tables(comparison, [m.name for m in comparison.models], place=files, when=when)
     if tables:
-        yield Section("blocks", "Block structure", tables=tables, width="full" if drifts and localization else "half")
+        yield Section(
+            "blocks", "Block structure", tables=tuple(tables), width="full" if drifts and localization else "half"
+        )
 
 
 def _drifts(comparison: Comparison, matrix: Matrix) -> dict[str, Curve]:
