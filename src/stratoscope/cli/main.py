@@ -13,7 +13,19 @@ from typing import Annotated, NoReturn
 import typer
 
 from stratoscope.cli.answer import clean
-from stratoscope.cli.commands import compare, cut, demo, depth, findings, finetune, lists, perplexity, report, study
+from stratoscope.cli.commands import (
+    attention,
+    compare,
+    cut,
+    demo,
+    depth,
+    findings,
+    finetune,
+    lists,
+    perplexity,
+    report,
+    study,
+)
 from stratoscope.cli.options import Command
 from stratoscope.cli.usage import Commands, UsageError, usage_sentence
 
@@ -26,7 +38,9 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "demo": demo.demo,
     "finetune": finetune.finetune,
     "study finetuned": study.finetuned,
+    "study attention": attention.study_attention,
     "compare": compare.compare,
+    "attention": attention.attention,
     "depth": depth.depth,
     "cut": cut.cut,
     "prune": finetune.prune,

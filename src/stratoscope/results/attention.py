@@ -79,9 +79,9 @@ class Attention(Comparison):
         return pd.concat(parts, ignore_index=True)
 
     def redundant(self, measure: str | None = None) -> pd.DataFrame:
-        """Heads by how similar another head of their own model is, the most redundant first."""
-        table = self.partners(measure)
-        own = table[table["model"] == table["partner_model"]]
+        """Heads by how similar another head of their own model is, the most redundant first; controls left out."""
+        table, controls = self.partners(measure), [m.name for m in self.models if m.is_control]
+        own = table[(table["model"] == table["partner_model"]) & ~table["model"].isin(controls)]
         return own.sort_values("similarity", ascending=False, kind="stable").reset_index(drop=True)
 
     def columns(self, measure: str | None = None) -> dict[tuple[str, str], Curve]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,20 +40,29 @@ class AttentionReader(Reader):
 
     needs = frozenset({ATTENTION})
 
-    def __init__(self, encoded: Encoded, rows: Rows, *, causal: bool = False, specials: bool = False) -> None:
-        """`rows` are the words of the texts that `encoded` holds the tokens of."""
+    def __init__(
+        self,
+        encoded: Encoded,
+        rows: Rows,
+        *,
+        causal: bool = False,
+        specials: bool = False,
+        blocks: Sequence[int] | None = None,
+    ) -> None:
+        """`rows` are the words of the texts that `encoded` holds the tokens of; `blocks`, all unless given, from 1."""
         if rows.unit != "word":
             raise ValueError(f"attention is between words, got rows of unit '{rows.unit}'")
-        self.encoded, self.rows, self.causal, self.specials = encoded, rows, causal, specials
+        self.encoded, self.rows, self.causal, self.specials, self.blocks = encoded, rows, causal, specials, blocks
         self.texts: dict[int, WordAttention] = {}
         self.empty: IntArray = np.zeros(0, dtype=np.int64)
         """(blocks · heads,): rows that had nothing left."""
 
     def update(self, batch: Batch, output: Output) -> None:
+        chosen = output.attention if self.blocks is None else [output.attention[k - 1] for k in self.blocks]
         for slot, text in enumerate(batch.texts):
             first, length = int(batch.shift[slot]), int(self.encoded.lengths[text])
             own = slice(first, first + length)
-            weights = torch.cat([block[slot, :, own, own] for block in output.attention]).float()
+            weights = torch.cat([block[slot, :, own, own] for block in chosen]).float()
             onto = self._words(int(text)).to(weights.device)
             between = (onto / onto.sum(0)).T @ (weights @ onto)
             if self.specials:
