@@ -137,7 +137,7 @@ def test_figures_for_papers_have_no_titles_and_fit_the_columns():
         assert figure.get_size_inches()[0] <= 6.9 + 1e-9, name
         sizes = [t.get_fontsize() for a in figure.axes for t in (a.xaxis.label, a.yaxis.label) if t.get_text()]
         assert all(size >= 7 for size in sizes), name
-    title = "base before and after fine-tuning"
+    title = "Before and after fine-tuning"
     study = sections_of(cases.SMALL["study"]()).first
     drawn = {style: [t.get_text() for t in draw.figure(study, style=style).texts] for style in draw.LOOKS}
     assert any(t.startswith(title) for t in drawn["screen"])

@@ -99,6 +99,14 @@ def test_a_result_without_findings_or_matrices_still_has_sections():
     assert sections_of(empty).cards
 
 
+def test_a_model_alone_has_its_layers_and_blocks_but_no_drift():
+    pair = cases.comparison()
+    alone = tuple(m.between("base", "base") for m in pair.matrices)
+    blocks = {"blocks": {m: {"base": s["base"]} for m, s in pair.findings["blocks"].items()}}
+    result = dataclasses.replace(pair, matrices=alone, models=pair.models[:1], findings=blocks, statements=())
+    assert [s.id for s in sections_of(result).sections] == ["similarity", "blocks"]
+
+
 def test_localization_dashes_the_control_and_says_the_chance_level():
     (picture,) = section(cases.comparison(), "localization").pictures
     assert [(line.name, line.dashed) for line in picture.lines] == [

@@ -59,12 +59,12 @@ def best_splits(matrix: Matrix) -> tuple[Array, Values, Values] | None:
     if n < 2 * FEWEST_IN_BLOCK:
         return None
     values = stacked(matrix.values, matrix.replicates)[:, live][:, :, live]
-    values = (values + np.swapaxes(values, -1, -2)) / 2
-    above = np.triu(np.ones((n, n), dtype=bool), 1)
+    lower, upper = np.triu_indices(n, 1)
+    pairs = np.ascontiguousarray((values + np.swapaxes(values, -1, -2))[:, lower, upper] / 2)
     sizes = range(FEWEST_IN_BLOCK, n - FEWEST_IN_BLOCK + 1)
-    same = [(np.arange(n) < size)[:, None] == (np.arange(n) < size) for size in sizes]
-    within = np.stack([values[:, above & s].mean(axis=-1) for s in same], axis=-1)
-    between = np.stack([values[:, above & ~s].mean(axis=-1) for s in same], axis=-1)
+    same = [(lower < size) == (upper < size) for size in sizes]
+    within = np.stack([pairs.compress(s, axis=1).mean(axis=-1) for s in same], axis=-1)
+    between = np.stack([pairs.compress(~s, axis=1).mean(axis=-1) for s in same], axis=-1)
     best = (within - between).argmax(axis=-1)
     each = np.arange(len(values))
     starts = np.array([matrix.rows[k].index for k in live])[best + FEWEST_IN_BLOCK]

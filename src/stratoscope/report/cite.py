@@ -6,9 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from stratoscope.claims.works import WORKS
 from stratoscope.core.statement import Statement
-from stratoscope.measures.table import MEASURES
 from stratoscope.report.labels import printable
 
 FULL = re.compile(r"(?P<authors>.+?) \((?P<year>\d{4})\)\. (?P<title>.+?)(?P<end>[.?]) (?P<venue>[^.]+)\.")
@@ -48,6 +46,9 @@ class Work:
 
 def works_of(measures: Iterable[str], statements: Iterable[Statement], others: Iterable[str] = ()) -> list[Work]:
     """The works behind measures, judged claims and others by their short form, in the order of the table."""
+    from stratoscope.claims.works import WORKS  # with torch, which drawing alone has no use for
+    from stratoscope.measures.table import MEASURES
+
     plain = {measure.partition("@")[0] for measure in measures}
     sources = [m.reference for m in MEASURES if m.name in plain]
     sources += [s.source for s in statements]

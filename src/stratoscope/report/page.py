@@ -52,6 +52,7 @@ def page(result: Result) -> str:
 
     sections = sections_of(result)
     works = works_of(sections.measures, result.statements, sections.works)
+    parts = list(_parts(result, sections, works))
     plotly, script = str(get_plotlyjs()), _asset("page.js")  # type: ignore[no-untyped-call]
     return Template(_asset("frame.html")).substitute(
         policy=escape(_policy(plotly, script)),
@@ -59,9 +60,9 @@ def page(result: Result) -> str:
         title=html(sections.title),
         models="".join(f'<li class="model">{html(m)}</li>' for m in dict.fromkeys(m.name for m in sections.models)),
         summary=html(" · ".join(sections.summary)),
-        links=_links(result, sections, works),
+        links="".join(f'<a href="#section-{id}">{html(title)}</a>' for id, title, _ in parts if title),
         cards=_cards(answer(result, sections)),
-        main="".join(_main(result, sections, works)),
+        main="".join(content for _, _, content in parts),
         result=_json(_payload(sections)),
         plotly=plotly,
         script=script,
@@ -101,20 +102,22 @@ def html(text: object) -> str:
     return escape(printable(text))
 
 
-def _main(result: Result, sections: Sections, works: Sequence[Work]) -> Iterator[str]:
+def _parts(result: Result, sections: Sections, works: Sequence[Work]) -> Iterator[tuple[str, str, str]]:
+    """Every part of the page: its id, what a link to it says (nothing where there is none), its content."""
     if result.statements:
-        yield _statements(result.statements, works)
+        yield "statements", "Published claims", _statements(result.statements, works)
     if sections.switches:
-        yield f'<div id="switches" class="bar" hidden>{"".join(map(_switch, sections.switches))}</div>'
+        yield "", "", f'<div id="switches" class="bar" hidden>{"".join(map(_switch, sections.switches))}</div>'
     for section in sections.sections:
-        yield _section(section, sections.switches)
+        yield section.id, section.title, _section(section, sections.switches)
     if sections.warnings:
         items = "".join(f"<li>{html(w)}</li>" for w in sections.warnings)
-        yield _box("warnings", "Warnings", f"<ul>{items}</ul>")
+        yield "warnings", f"Warnings ({len(sections.warnings)})", _box("warnings", "Warnings", f"<ul>{items}</ul>")
     folded = _fold("models", "Models", _model_table(sections.models)) if sections.models else ""
     folded += "".join(_fold(_id(title), title, _facts(facts)) for title, facts in sections.facts.items())
-    yield _box("background", "Models, data and provenance", folded)
-    yield _box("cite", "What to cite", _citations(works)) if works else ""
+    yield "background", "Models and data", _box("background", "Models, data and provenance", folded)
+    if works:
+        yield "cite", "Cite", _box("cite", "What to cite", _citations(works))
 
 
 def _box(id: str, title: str, content: str, kind: str = "") -> str:
@@ -124,15 +127,6 @@ def _box(id: str, title: str, content: str, kind: str = "") -> str:
         f'<section id="section-{id}"{style} aria-labelledby="h-{id}"><h2 id="h-{id}">{html(title)} {anchor}</h2>'
         f"{content}</section>\n"
     )
-
-
-def _links(result: Result, sections: Sections, works: Sequence[Work]) -> str:
-    """The way to every section."""
-    links = {"statements": "Published claims"} if result.statements else {}
-    links |= {s.id: s.title for s in sections.sections}
-    links |= {"warnings": f"Warnings ({len(sections.warnings)})"} if sections.warnings else {}
-    links |= {"background": "Models and data"} | ({"cite": "Cite"} if works else {})
-    return "".join(f'<a href="#section-{id}">{html(title)}</a>' for id, title in links.items())
 
 
 def _cards(cards: Iterable[Card]) -> str:

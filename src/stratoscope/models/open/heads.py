@@ -75,7 +75,7 @@ class Causal(Head):
     auto = "AutoModelForCausalLM"
 
     def check(self, config: Any, label: str, source: str, *, random_init: bool) -> None:
-        # Code of the checkpoint's own is not known beforehand; `perplexities` tries whether a model looks ahead.
+        # Code of the checkpoint's own is not known beforehand; `check_causal` tries whether a model looks ahead.
         if not (generates(config) or getattr(config, "is_decoder", False) or getattr(config, "auto_map", None)):
             raise StratoscopeError(
                 f"'{label}' is a {config.model_type}, which is no causal language model, and perplexity needs one;"

@@ -10,7 +10,6 @@ import numpy as np
 from stratoscope.core.curve import Curve
 from stratoscope.core.matrix import Matrix
 from stratoscope.core.value import Value
-from stratoscope.measures.table import MEASURES
 from stratoscope.report.labels import printable, shown, slugs
 from stratoscope.report.outline import Card, Section, Sections, Switch
 from stratoscope.report.pictures import Heatmap, missing_note
@@ -62,6 +61,8 @@ def pairs(comparison: Comparison) -> list[tuple[str, str]]:
 
 
 def _sections(comparison: Comparison) -> Iterator[Section]:
+    from stratoscope.measures.table import MEASURES  # with torch, which drawing alone has no use for
+
     said = {m.name: m.summary for m in MEASURES}
     files, when = slugs(comparison), when_of(comparison)
     heats = tuple(
@@ -79,7 +80,7 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
     drifts = drift_pictures(
         comparison,
         partial(_drifts, comparison),
-        base=pairs(comparison)[0][0],
+        base=next((base for base, _ in pairs(comparison)), ""),
         place=files,
         when=when,
         file="drift",
