@@ -17,7 +17,6 @@ from stratoscope.measures.attention.table import MEASURES, attention_measure, at
 from stratoscope.measures.similarity import similarity
 
 EVERYTHING = frozenset(PAIRS)
-EPS = float(np.finfo(np.float32).eps)
 
 
 def sums_of(*parts: HeadRows, wanted: frozenset[str] = EVERYTHING) -> HeadSums:
@@ -131,7 +130,7 @@ def scores(sums: HeadSums) -> dict[str, Doubles]:
     n = len(AXIS.heads)
     found = {m.name: np.full((n, n), math.nan) for m in MEASURES}
     for layer, panel in enumerate(panels(sums)):
-        for name, both in score_panel(AXIS, layer, panel, MEASURES, EPS).items():
+        for name, both in score_panel(AXIS, layer, panel, MEASURES).items():
             found[name][layer, layer:], found[name][layer:, layer] = both[0, :, 0], both[0, :, 1]
     return found
 
@@ -184,7 +183,7 @@ def test_a_resample_is_the_scores_of_the_groups_drawn() -> None:
     a, b = AXIS.span(0)
     stacked = {k: np.stack([p[k] for p in parts]) for k in parts[0]}
     panel = {k: v[:, a:b].reshape(5, *AXIS.shape(0)) if k in PAIRS else v for k, v in stacked.items()}
-    for name, both in score_panel(AXIS, 0, weighted(panel, weights), MEASURES, EPS).items():
+    for name, both in score_panel(AXIS, 0, weighted(panel, weights), MEASURES).items():
         np.testing.assert_allclose(both[2, :, 0], expected[name][0], atol=1e-9, err_msg=name)
         np.testing.assert_allclose(both[2, :, 1], expected[name][:, 0], atol=1e-9, err_msg=name)
 

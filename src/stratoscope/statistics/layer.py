@@ -218,34 +218,20 @@ def fit_basis(
     first = rows.chunk(layer, 0)
     dual = count(rows) <= first.shape[1]
     moments = layer_moments(rows, layer, full=not dual)
+    mean, (sd, rounding) = moments.mean, deviations(moments, rows.eps(layer))
+    variance = sd.square()
+    inverse = torch.where(sd > 0, 1 / sd, 0.0)
     if not whiten:
-        mean, (sd, _) = moments.mean, deviations(moments, rows.eps(layer))
         varies = sd > 0
         if dual:
             own = gram((gather(rows, layer).double() - mean) * varies) / moments.count
         else:
             own = moments.covariance * torch.outer(varies, varies)
-        return LayerBasis(moments.count, mean, sd, float(own.square().sum().sqrt()), sd.square())
-    basis = whitened_basis(moments, rows.eps(layer), inverts=inverts, rows=gather(rows, layer) if dual else None)
-    if basis.condition > ILL_CONDITIONED:
-        basis = _sharpen(basis, rows, layer)
-    assert basis.unit is not None
-    return replace(basis, unit=basis.unit.to(dtype or first.dtype).contiguous())
-
-
-def whitened_basis(
-    moments: LayerMoments, eps: float, *, inverts: bool = True, rows: Tensor | None = None
-) -> LayerBasis:
-    """The basis of whitened coordinates from moments alone, or from all rows where they are fewer than the neurons.
-
-    `eps` is the relative rounding of the arithmetic that made the rows.
-    """
-    mean, (sd, rounding) = moments.mean, deviations(moments, eps)
-    inverse = torch.where(sd > 0, 1 / sd, 0.0)
-    even = rows is None and eps < FINE and bool(sd.any()) and float(sd.max() / sd[sd > 0].min()) < EVEN
+        return LayerBasis(moments.count, mean, sd, float(own.square().sum().sqrt()), variance)
+    even = not dual and rows.eps(layer) < FINE and bool(sd.any()) and float(sd.max() / sd[sd > 0].min()) < EVEN
     size = (sd > 0).double() if even else sd
     per = torch.where(sd > 0, 1 / size, 0.0)
-    u = None if rows is None else standardise(rows, mean, size)
+    u = standardise(gather(rows, layer), mean, size) if dual else None
     own = moments.covariance * torch.outer(per, per) if u is None else gram(u) / len(u)
     values, axes = _principal(own, u)
     to, unit, clear = _signal(values, axes, rounding * per if inverts else torch.zeros_like(per))
@@ -259,7 +245,11 @@ def whitened_basis(
         to = torch.cat([to[:, :first_turned], to[:, first_turned:] @ turn], 1)
         unit = torch.cat([unit[:first_turned], turn.T @ unit[first_turned:]])
     spread = float(variance.square().sum().sqrt())
-    return LayerBasis(moments.count, mean, sd, spread, variance, condition, to, unit)
+    basis = LayerBasis(moments.count, mean, sd, spread, variance, condition, to, unit)
+    if condition > ILL_CONDITIONED:
+        basis = _sharpen(basis, rows, layer)
+    assert basis.unit is not None
+    return replace(basis, unit=basis.unit.to(dtype or first.dtype).contiguous())
 
 
 def _eigh(a: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,9 +17,6 @@ from torch import Tensor
 from stratoscope.measures.attention.rows import Doubles
 from stratoscope.measures.attention.sums import COUNTS, SCATTER, SKIPPED, TOTAL, full
 from stratoscope.measures.attention.table import AttentionMeasure, Sums
-from stratoscope.measures.pair import Pair
-from stratoscope.measures.table import parse
-from stratoscope.statistics.layer import LayerBasis, LayerMoments, whitened_basis
 
 OWN = "own"
 """Scatter of each layer's heads with themselves, layer after layer."""
@@ -57,6 +54,10 @@ class HeadAxis:
         """Heads of another layer on the columns of a layer's panel."""
         return slice(self.starts[other] - self.starts[layer], self.starts[other + 1] - self.starts[layer])
 
+    def of(self, values: Tensor, layer: int) -> Tensor:
+        """What of the second axis, over all heads, belongs to a layer."""
+        return values[:, self.starts[layer] : self.starts[layer + 1]]
+
     def pack(self, sums: Sums) -> dict[str, Doubles]:
         """Sums of pairs as vectors, panel after panel; those of heads and counts as they are."""
         packed = {}
@@ -93,9 +94,7 @@ def _mean(values: Doubles) -> Doubles:
     return mean
 
 
-def score_panel(
-    axis: HeadAxis, layer: int, sums: Sums, measures: Sequence[AttentionMeasure], eps: float
-) -> dict[str, Doubles]:
+def score_panel(axis: HeadAxis, layer: int, sums: Sums, measures: Sequence[AttentionMeasure]) -> dict[str, Doubles]:
     """Scores of one layer and every later one, by measure: (resamples, later layers, 2), forward and backward.
 
     `sums` hold the layer's panel for each resample (resamples, h, heads of later layers), `OWN`, `TOTAL` and `COUNTS`.
@@ -108,45 +107,66 @@ def score_panel(
         both = [matched(similarity[..., axis.columns(layer, other)]) for other in axis.later(layer)]
         found[measure.name] = np.stack([np.stack(pair, axis=-1) for pair in both], axis=1)
     distributed = [m.name for m in measures if m.of_heads is None]
-    return found | (_distributed(axis, layer, sums, distributed, eps) if distributed else {})
+    return found | (_distributed(axis, layer, sums, distributed) if distributed else {})
 
 
-def _distributed(axis: HeadAxis, layer: int, sums: Sums, names: Sequence[str], eps: float) -> dict[str, Doubles]:
-    """Measures of representations on rows = word pairs and columns = heads, from their covariance alone."""
-    resamples, later = len(sums[COUNTS]), axis.later(layer)
-    scores = {name: np.full((resamples, len(later), 2), math.nan) for name in names}
-    ordered = sorted(names, key=lambda name: name != "pwsim")  # svsim reads pwsim's correlations
-    compare = {name: parse(name).measure.compare for name in ordered}
-    for r in range(resamples):
-        n, total = sums[COUNTS][r, 2], torch.from_numpy(sums[TOTAL][r])
-        bases = [_basis(axis, k, sums[OWN][r], total, n, eps) for k in later]
-        cross = torch.from_numpy(sums[SCATTER][r]) / n
-        mean = total / n
-        for k, other in enumerate(later):
-            x, y = bases[0], bases[k]
-            if x.constant or y.constant:
-                continue
-            mine, theirs = (mean[axis.starts[m] : axis.starts[m + 1]] for m in (layer, other))
-            product = _whitened(cross[:, axis.columns(layer, other)] - torch.outer(mine, theirs), x, y)
-            pair = Pair(x, y, product, torch.zeros(2, 2))
-            for name, of in compare.items():
-                assert of is not None
-                both = of(pair, 1.0)
-                scores[name][r, k] = np.clip([both.forward, both.backward], 0, 1)
-    return scores
+def _distributed(axis: HeadAxis, layer: int, sums: Sums, names: Sequence[str]) -> dict[str, Doubles]:
+    """svsim, pwsim and ckasim of rows = word pairs and columns = heads, from their covariance alone.
+
+    The same as `measures.linear` gives of the rows, for all resamples at once: their layers are so narrow that one by
+    one the time would go into calls.
+    """
+    n = torch.from_numpy(sums[COUNTS][:, 2])[:, None, None]
+    mean = torch.from_numpy(sums[TOTAL])[:, :, None] / n
+    cross = torch.from_numpy(sums[SCATTER]) / n - axis.of(mean, layer) @ mean[:, axis.starts[layer] :].mT
+    own = torch.split(torch.from_numpy(sums[OWN]), [h * h for h in axis.heads], dim=1)
+    layers = []
+    for k in axis.later(layer):
+        part, h = axis.of(mean, k), axis.heads[k]
+        layers.append(_Columns.of(own[k].view(-1, h, h) / n - part @ part.mT))
+    scores: dict[str, list[Tensor]] = {name: [] for name in names}
+    for other, y in zip(axis.later(layer), layers, strict=True):
+        both = _compared(layers[0], y, cross[:, :, axis.columns(layer, other)])
+        for name, of in scores.items():
+            of.append(torch.stack(both[name], dim=-1))
+    return {name: torch.stack(of, dim=1).clamp(0, 1).numpy() for name, of in scores.items()}
 
 
-def _basis(axis: HeadAxis, layer: int, own: Doubles, total: Tensor, n: float, eps: float) -> LayerBasis:
-    h, before = axis.heads[layer], sum(k * k for k in axis.heads[:layer])
-    scatter = torch.from_numpy(own[before : before + h * h].reshape(h, h))
-    part = total[axis.starts[layer] : axis.starts[layer + 1]]
-    return whitened_basis(LayerMoments(int(n), torch.zeros(h, dtype=torch.float64), part, scatter), eps)
+@dataclass(frozen=True)
+class _Columns:
+    """The heads of a layer on every resample: covariance, and the components that hold 99 % of the variance."""
+
+    covariance: Tensor
+    """(resamples, h, h)."""
+    kept: Tensor
+    """(resamples,): how many components; the one that crosses 99 % is among them."""
+    whiten: Tensor
+    """(resamples, h, h): columns take heads to components of variance 1, those not kept to 0."""
+
+    @classmethod
+    def of(cls, covariance: Tensor) -> _Columns:
+        values, axes = torch.linalg.eigh(covariance)
+        values, axes = values.flip(-1).clamp_min(0), axes.flip(-1)
+        reached = values.cumsum(-1)
+        kept = (reached < 0.99 * reached[:, -1:] * (1 - 1e-12)).sum(-1) + 1
+        inside = (torch.arange(values.shape[1]) < kept[:, None]) & (values > 0)
+        return cls(covariance, kept, axes * torch.where(inside, values, math.inf).rsqrt()[:, None])
 
 
-def _whitened(covariance: Tensor, x: LayerBasis, y: LayerBasis) -> Tensor:
-    """Products of whitened coordinates from the covariance of heads."""
-    left, right = (b.to / torch.where(b.sd > 0, b.sd, 1)[:, None] for b in (x, y) if b.to is not None)
-    return left.T @ covariance @ right
+def _compared(x: _Columns, y: _Columns, cross: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+    """Each measure both ways, (resamples,); NaN where all heads of a layer are constant."""
+    norms = x.covariance.square().sum((1, 2)) * y.covariance.square().sum((1, 2))
+    cka = cross.square().sum((1, 2)) / norms.sqrt()
+    u, rho, vt = torch.linalg.svd(x.whiten.mT @ cross @ y.whiten, full_matrices=False)
+    count = torch.minimum(x.kept, y.kept)
+    there = (torch.arange(rho.shape[1]) < count[:, None]) & (norms > 0)[:, None]
+    rho = torch.where(there, rho.clamp(0, 1), 0)
+    sv = torch.where(norms > 0, rho.sum(-1) / count, math.nan)
+    pw = []
+    for columns, turn in ((x, u), (y, vt.mT)):  # α: covariance of each variate with each head, absolute, summed
+        weight = torch.where(there, (turn.mT @ columns.whiten.mT @ columns.covariance).abs().sum(-1), 0)
+        pw.append((weight * rho).sum(-1) / weight.sum(-1))
+    return {"ckasim": (cka, cka), "svsim": (sv, sv), "pwsim": (pw[0], pw[1])}
 
 
 def weighted(groups: Mapping[str, Doubles], weights: Doubles) -> dict[str, Doubles]:

@@ -80,7 +80,7 @@ def compare_heads(plan: AttentionPlan, running: Run) -> Attention:
         name="scores",
         key=[plan.key, plan.options.bootstrap],
         label="comparing layers",
-        shared=Scoring(shards, plan.axis, weights, plan.eps),
+        shared=Scoring(shards, plan.axis, weights),
     )
     totals = {name: _summed(shards, name).numpy() for name in (COUNTS, SKIPPED, EMPTY)}
     sizes = sorted({h for _, h in plan.layers})
@@ -139,7 +139,6 @@ class Scoring:
     axis: HeadAxis
     weights: Doubles
     """(1 + resamples, groups)."""
-    eps: float
 
 
 def score_layer(shared: Scoring, item: dict[str, Any]) -> dict[str, Tensor]:
@@ -150,7 +149,7 @@ def score_layer(shared: Scoring, item: dict[str, Any]) -> dict[str, Tensor]:
     found: list[dict[str, Doubles]] = []
     for first in range(0, len(shared.weights), TOGETHER):
         sums = weighted(groups, shared.weights[first : first + TOGETHER])
-        found.append(score_panel(axis, layer, sums, measures, shared.eps))
+        found.append(score_panel(axis, layer, sums, measures))
     whole = weighted(groups, shared.weights[:1])
     heads = {f"heads.{m.name}": m.of_heads(whole)[0].clip(*m.bounds) for m in measures if m.of_heads is not None}
     scores = {f"scores.{m.name}": np.concatenate([f[m.name] for f in found]) for m in measures}
