@@ -46,7 +46,6 @@ def _top_changes_more(scores: Scores, *, base: str, tuned: str) -> Evidence:
     known = curve.values[curve.known]
     largest = int(known.argmax())
     return scores.evidence(
-        lambda s: s["low"] - s["high"],
         raising={"low": low},
         lowering={"high": high},
         numbers={
@@ -61,17 +60,9 @@ def _top_changes_more(scores: Scores, *, base: str, tuned: str) -> Evidence:
 
 
 def _lower_more_alike(scores: Scores, *, first: str, second: str) -> Evidence:
-    block = scores.between(first, second)
-    pairs = zip(scores.halves(first), scores.halves(second), strict=True)
-    low, high = (
-        average(block[:, a.positions][:, :, b.positions], f"layers {a.layers} of {first} or {b.layers} of {second}")
-        for a, b in pairs
-    )
     return scores.evidence(
-        lambda s: s["low"] - s["high"],
-        raising={"low": low},
-        lowering={"high": high},
-        numbers={"similarity_lower": float(low[0]), "similarity_upper": float(high[0])},
+        raising={"similarity_lower": scores.mean_between(first, second, (0, 0))},
+        lowering={"similarity_upper": scores.mean_between(first, second, (1, 1))},
     )
 
 
@@ -153,10 +144,8 @@ def _families_alike(scores: Scores) -> Evidence:
         raise CannotTellError(MISSING, "two models of one family and one of another are needed")
     within, across = (np.mean(groups[same], axis=0) for same in (True, False))
     return scores.evidence(
-        lambda s: s["within"] - s["across"],
-        raising={"within": within},
-        lowering={"across": across},
-        numbers={"within_family": float(within[0]), "across_families": float(across[0])},
+        raising={"within_family": within},
+        lowering={"across_families": across},
         words={"families": ", ".join(dict.fromkeys(m.family for m in trained))},
     )
 
@@ -171,7 +160,6 @@ def _first_recurs(scores: Scores, *, model: str) -> Evidence:
     means = np.stack([average(block[:, others[:, k], k], f"layer {layers[k]}") for k in range(len(layers))], axis=1)
     first, rest = means[:, 0], means[:, 1:].mean(axis=1)
     return scores.evidence(
-        lambda s: s["first"] - s["rest"],
         raising={"first": first},
         lowering={"rest": rest},
         numbers={"first_layer": float(first[0]), "other_layers": float(rest[0]), "highest": float(means[0].max())},
