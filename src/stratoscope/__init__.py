@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from stratoscope.measures.similarity import similarity
     from stratoscope.measures.structure import localization, rank_neurons
     from stratoscope.results.result import load
+    from stratoscope.studies.attention.study import attention
     from stratoscope.studies.callback import StratoscopeCallback
     from stratoscope.studies.compare.study import compare
     from stratoscope.studies.cut.study import cut
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "StratoscopeCallback",
     "StratoscopeError",
+    "attention",
     "compare",
     "cut",
     "depth",
@@ -47,6 +49,7 @@ __all__ = [
 
 LATER = {
     "StratoscopeCallback": "studies.callback",
+    "attention": "studies.attention.study",
     "compare": "studies.compare.study",
     "cut": "studies.cut.study",
     "depth": "studies.depth.study",
