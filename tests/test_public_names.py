@@ -19,6 +19,7 @@ import stratoscope as ss
 from stratoscope.core.options import described
 from stratoscope.models.open.loading import ModelSpec
 from stratoscope.studies.asked import chosen
+from stratoscope.studies.attention.options import AttentionOptions
 from stratoscope.studies.compare.options import CompareOptions, SimilarityOptions
 from stratoscope.studies.cut.options import CutOptions
 from stratoscope.studies.depth.options import DepthOptions
@@ -28,6 +29,7 @@ from stratoscope.studies.perplexity.options import PerplexityOptions
 from stratoscope.studies.reproduce.options import ReproduceOptions
 
 STUDIES: dict[str, tuple[str, type, tuple[Any, ...], dict[str, Any]]] = {
+    "attention": ("attention.study", AttentionOptions, (["a"],), {"data": "t.txt"}),
     "compare": ("compare.study", CompareOptions, (["a"],), {"data": "t.txt"}),
     "depth": ("depth.study", DepthOptions, ("a", "task"), {"base": "b", "out": "o"}),
     "cut": ("cut.study", CutOptions, ("a", "task"), {"budget": 0.1, "out": "o"}),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from stratoscope.measures.similarity import similarity
     from stratoscope.measures.structure import localization, rank_neurons
     from stratoscope.results.result import load
+    from stratoscope.studies.attention.study import attention
     from stratoscope.studies.callback import StratoscopeCallback
     from stratoscope.studies.compare.study import compare, study_similarity
     from stratoscope.studies.cut.study import cut
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "StratoscopeCallback",
     "StratoscopeError",
+    "attention",
     "compare",
     "cut",
     "depth",
@@ -50,6 +52,7 @@ __all__ = [
 
 LATER = {
     "StratoscopeCallback": "studies.callback",
+    "attention": "studies.attention.study",
     "compare": "studies.compare.study",
     "cut": "studies.cut.study",
     "depth": "studies.depth.study",

@@ -15,6 +15,7 @@ from stratoscope.core.model import ModelInfo
 from stratoscope.core.record import stored
 from stratoscope.core.statement import HOLDS, OPEN, Statement
 from stratoscope.core.value import Interval, Value
+from stratoscope.results.attention import Attention, Pattern
 from stratoscope.results.comparison import Comparison
 from stratoscope.results.cut import Candidate, Cut, Tested
 from stratoscope.results.depth import Depth
@@ -74,6 +75,16 @@ COMPARISON = Comparison(
     warnings=("few rows",),
     provenance={"seed": 3, "versions": {"torch": "2"}},
     arrays={"neuronsim.match": np.arange(6).reshape(2, 3), "neuronsim.correlation": np.ones((2, 3), np.float32)},
+)
+
+ATTENTION = Attention(
+    matrices=(Matrix("js", AXES[1:], AXES[1:], SQUARE[1:, 1:]),),
+    models=COMPARISON.models,
+    data={"name": "süß.txt", "rows": 90, "sentences": 9, "causal": True},
+    arrays={"js": np.arange(64, dtype=np.float32).reshape(8, 8) / 64},
+    heads_of=(2, 2, 2, 2),
+    patterns=(Pattern(("süß", "!"), ("süß", "!"), np.arange(32, dtype=np.uint8).reshape(8, 2, 2)),),
+    statements=STATEMENTS,
 )
 
 DEPTH = Depth(
@@ -189,7 +200,7 @@ BARE = {
     "tuned from a whole base": dataclasses.replace(FINETUNED, pruned=None, freeze="embeddings", loss=()),
 }
 RESULTS: dict[str, Result] = {
-    r.KIND: r for r in (COMPARISON, DEPTH, CUT, FINETUNED, PRUNED, PERPLEXITIES, STUDY, REPRODUCTION)
+    r.KIND: r for r in (COMPARISON, ATTENTION, DEPTH, CUT, FINETUNED, PRUNED, PERPLEXITIES, STUDY, REPRODUCTION)
 }
 
 

@@ -20,6 +20,9 @@ from stratoscope.data.tasks.data import TaskData
 from stratoscope.models.read import perplexity as losses
 from stratoscope.runs.folder import RunFolder
 from stratoscope.runs.kinds import kind_in
+from stratoscope.studies.attention import plan as attention_plan
+from stratoscope.studies.attention.options import AttentionOptions
+from stratoscope.studies.attention.study import attention
 from stratoscope.studies.compare.options import CompareOptions
 from stratoscope.studies.compare.study import compare
 from stratoscope.studies.cut import files as cut_files
@@ -89,6 +92,18 @@ def compared(m: Material) -> Case:
         {"command": "compare", "models": list(map(str, models)), "data": m.text, "unit": "mean",
          "measures": ["ckasim", "svsim"], "bootstrap": 20},
         ("bootstrap", 15),
+    )  # fmt: skip
+
+
+def attended(m: Material) -> Case:
+    models = [m.checkpoints / "base", m.checkpoints / "other"]
+    return Case(
+        lambda out, options, progress: attention(models, data=m.text, out=out, options=options, progress=progress),
+        AttentionOptions(measures=("all",), bootstrap=20),
+        {"seed": 7},
+        {"command": "attention", "models": list(map(str, models)), "data": m.text, "measures": ["all"],
+         "bootstrap": 20},
+        ("comparing", 3),
     )  # fmt: skip
 
 
@@ -175,7 +190,7 @@ def studied(m: Material) -> Case:
     )  # fmt: skip
 
 
-CASES = {f.__name__: f for f in (compared, deep, smaller, trained, pruned, surprised, studied)}
+CASES = {f.__name__: f for f in (compared, attended, deep, smaller, trained, pruned, surprised, studied)}
 
 
 @pytest.fixture(scope="module")
@@ -196,6 +211,7 @@ def material(
 def short_parts() -> Any:
     """Parts of few texts, so that a run killed in the middle has some."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention_plan, "SHARD_WORK", 2e4)
         patch.setattr(judge, "SPAN_ROWS", 8)
         patch.setattr(losses, "TEXTS", 4)
         patch.setattr(perplexity_study, "TEXTS", 4)

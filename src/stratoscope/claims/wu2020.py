@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from statistics import NormalDist
 
 import numpy as np
@@ -12,6 +13,7 @@ from stratoscope.claims.claim import (
     CLEAR_DIFFERENCE,
     FEW_LAYERS,
     FEWEST_LAYERS,
+    MISSING,
     ONE_POINT,
     OTHER_LAYERS,
     CannotTellError,
@@ -173,6 +175,104 @@ def _less_localized_at_top(localization: Localization, *, base: str, tuned: str)
     )
 
 
+# --- attention ----------------------------------------------------------------------------------------------------
+
+
+def _families_alike(scores: Scores) -> Evidence:
+    """Pairs of different models of one family against pairs of two families, over all layers of both."""
+    trained = [m for m in scores.models.values() if not m.is_control]
+    groups: dict[bool, list[Values]] = {True: [], False: []}
+    for first, second in combinations(trained, 2):
+        both = [scores.between(*names) for names in ((first.name, second.name), (second.name, first.name))]
+        means = [average(b.reshape(len(b), -1), f"layers of {first.name} and {second.name}") for b in both]
+        groups[first.family == second.family].append(np.mean(means, axis=0))
+    if not all(groups.values()):
+        raise CannotTellError(MISSING, "two models of one family and one of another are needed")
+    within, across = (np.mean(groups[same], axis=0) for same in (True, False))
+    return scores.evidence(
+        raising={"within_family": within},
+        lowering={"across_families": across},
+        words={"families": ", ".join(dict.fromkeys(m.family for m in trained))},
+    )
+
+
+def _first_recurs(scores: Scores, *, model: str) -> Evidence:
+    """Column of the first block against the columns of the others, in rows of all other layers of the model."""
+    block = scores.between(model, model)
+    layers = scores.layers(model)
+    if len(layers) < FEWEST_LAYERS:
+        raise CannotTellError(FEW_LAYERS, f"{len(layers)} blocks of {model} were compared, {FEWEST_LAYERS} are needed")
+    others = ~np.eye(len(layers), dtype=np.bool_)
+    means = np.stack([average(block[:, others[:, k], k], f"layer {layers[k]}") for k in range(len(layers))], axis=1)
+    first, rest = means[:, 0], means[:, 1:].mean(axis=1)
+    return scores.evidence(
+        raising={"first": first},
+        lowering={"rest": rest},
+        numbers={"first_layer": float(first[0]), "other_layers": float(rest[0]), "highest": float(means[0].max())},
+        words={"first": str(layers[0]), "brightest": str(layers[int(means[0].argmax())])},
+    )
+
+
+def _heads_match_more(matched: Scores, *, first: str, second: str, aggregate: Scores) -> Evidence:
+    """JS as a share of what it can be, 1 - JSD / ln 2, so that both measures go from 0 to 1."""
+    js, cka = (
+        average(b.reshape(len(b), -1), f"layers of {first} and {second}")
+        for b in (1 - (1 - matched.between(first, second)) / np.log(2), aggregate.between(first, second))
+    )
+    return Evidence(
+        d=js - cka,
+        interval=matched.matrix.interval,
+        numbers={"js": float(1 - (1 - js[0]) * np.log(2)), "js_share": float(js[0]), "ckasim": float(cka[0])},
+    )
+
+
+ATTENTION_TOP_CHANGES_MORE = Claim(
+    id="wu2020-attention-top-changes-more",
+    claim="Fine-tuning changes the attention of the top layers more than that of the bottom layers.",
+    source="Wu et al. 2020, section 6.1, figure 6",
+    value="mean drift of the attention of the upper half of the layers minus that of the lower half",
+    margin=CLEAR_DIFFERENCE,
+    margin_meaning="a difference of mean drift that is clear",
+    text="From {base} to {tuned} the mean drift of attention is {drift_lower} in the lower half (layers {lower}) and"
+    " {drift_upper} in the upper half (layers {upper}), a difference of {D}",
+    statistic=_top_changes_more,
+)
+FAMILIES_ALIKE = Claim(
+    id="wu2020-attention-families-alike",
+    claim="The attention of models of one family is more alike than that of models of different families.",
+    source="Wu et al. 2020, section 5.2, figure 4",
+    value="mean similarity of layers of different models of one family minus that of models of two families",
+    margin=CLEAR_DIFFERENCE,
+    margin_meaning="a difference of mean similarity that is clear",
+    text="Layers of different models have a mean similarity of {within_family} within a family and {across_families}"
+    " across families ({families}), a difference of {D}",
+    statistic=_families_alike,
+)
+HEADS_MATCH_MORE = Claim(
+    id="wu2020-heads-match-more",
+    claim="Different models have pairs of heads that behave alike although their heads as a whole differ: across models"
+    " Jensen-Shannon similarity is higher than ckasim.",
+    source="Wu et al. 2020, section 5.2, figure 4",
+    value="mean similarity across two models by Jensen-Shannon (1 - JSD / ln 2) minus that by ckasim",
+    margin=CLEAR_DIFFERENCE,
+    margin_meaning="a difference of mean similarity that is clear, both from 0 to 1",
+    text="Across {first} and {second} the best heads have a mean Jensen-Shannon similarity of {js} ({js_share} of what"
+    " it can be), all heads of a layer together a ckasim of {ckasim}, a difference of {D}",
+    statistic=_heads_match_more,
+    only="js",
+)
+FIRST_RECURS = Claim(
+    id="wu2020-first-layer-recurs",
+    claim="Many higher layers have a head that is very similar to a head of the first layer.",
+    source="Wu et al. 2020, section 6.1, figure 6",
+    value="mean similarity of all other layers to the first layer's heads minus the mean over the other columns",
+    margin=CLEAR_DIFFERENCE,
+    margin_meaning="a vertical band that is clearly brighter than the other columns",
+    text="Other layers of {model} find a partner in layer {first} with a mean similarity of {first_layer}, in the other"
+    " layers {other_layers} (most in layer {brightest}, {highest}), a difference of {D}",
+    statistic=_first_recurs,
+)
+
 TOP_CHANGES_MORE = Claim(
     id="wu2020-top-changes-more",
     claim="Fine-tuning changes the top layers more than the bottom layers.",
@@ -250,6 +350,7 @@ BOTTOM_CHEAPER = Claim(
     " of {D}",
     statistic=_bottom_cheaper,
 )
+ON_ATTENTION = (ATTENTION_TOP_CHANGES_MORE, FAMILIES_ALIKE, HEADS_MATCH_MORE, FIRST_RECURS)
 CLAIMS = (
     TOP_CHANGES_MORE,
     FAMILY_MORE_ALIKE,
@@ -258,4 +359,5 @@ CLAIMS = (
     LOCALIZATION_RISES,
     LESS_LOCALIZED_AT_TOP,
     BOTTOM_CHEAPER,
+    *ON_ATTENTION,
 )

@@ -14,6 +14,7 @@ import typer
 
 from stratoscope.cli.answer import clean
 from stratoscope.cli.commands import (
+    attention,
     compare,
     cut,
     demo,
@@ -39,7 +40,9 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "finetune": finetune.finetune,
     "study finetuned": study.finetuned,
     "study similarity": study.similarity,
+    "study attention": attention.study_attention,
     "compare": compare.compare,
+    "attention": attention.attention,
     "depth": depth.depth,
     "cut": cut.cut,
     "prune": finetune.prune,

@@ -31,10 +31,12 @@ from stratoscope.report.pictures import (
     Boxes,
     Curves,
     Group,
+    Heads,
     Heatmap,
     Level,
     Line,
     Panels,
+    Patterns,
     Picture,
 )
 from stratoscope.results.result import Result
@@ -116,6 +118,10 @@ def figure(*pictures: Picture, style: str = "screen") -> Figure:
         raise unknown_name("style of figures", style, LOOKS)
     look, first = LOOKS[style], pictures[0]
     with _settings(look):
+        if isinstance(first, Patterns):
+            return _grid([("", first.panels())], look, first.title, side=look.side / 2)
+        if isinstance(first, Heads):
+            first = first.heatmap()
         if isinstance(first, Curves):
             return _curves([p for p in pictures if isinstance(p, Curves)], look)
         if isinstance(first, Panels):
