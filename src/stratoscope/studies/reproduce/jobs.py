@@ -77,8 +77,7 @@ def jobs_of(protocol: Protocol, options: ReproduceOptions, out: Path) -> list[Jo
     changes = _changes(protocol, options)
     vary = {k: changes.pop(k, list(v)) for k, v in protocol.vary.items()}
     values = {**sources, TASK: list(tasks), **vary}
-    text = options.data if any(a.on == "text" for a in protocol.analyses()) else None
-    if text is None and any(a.on == "text" for a in protocol.analyses()):
+    if options.data is None and any(a.on == "text" for a in protocol.analyses()):
         raise StratoscopeError(
             f"{protocol.item} of {protocol.paper} compares models on text ({protocol.data}); give yours with --data"
         )
@@ -98,7 +97,7 @@ def jobs_of(protocol: Protocol, options: ReproduceOptions, out: Path) -> list[Jo
                     models=tuple(models),
                     across=tuple(across),
                     task=tasks[bound[TASK]] if TASK in bound else None,
-                    data=text if ANALYSES[step.run].on == "text" else None,
+                    data=options.data if ANALYSES[step.run].on == "text" else None,
                     options=_options(protocol, step, bound, changes, overwrite=options.overwrite),
                 )
             )
