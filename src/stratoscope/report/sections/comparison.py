@@ -54,10 +54,16 @@ def sections(comparison: Comparison) -> Sections:
 
 
 def pairs(comparison: Comparison) -> list[tuple[str, str]]:
-    """A base and a model to compare with it layer by layer: what the run knows, else the first model and each other."""
+    """A base and a model to compare with it layer by layer: what the run knows, else the first model and each other.
+
+    A control's base says nothing of the other models: its pair comes last, beside theirs.
+    """
     names = [m.name for m in comparison.models]
-    known = [(m.base, m.name) for m in comparison.models if m.base in names]
-    return [(str(a), b) for a, b in known] or [(names[0], name) for name in names[1:]]
+    known = [(str(m.base), m.name, m.is_control) for m in comparison.models if m.base in names]
+    trained = [(base, name) for base, name, control in known if not control]
+    controls = [(base, name) for base, name, control in known if control]
+    others = {name for _, name in controls}
+    return (trained or [(names[0], name) for name in names[1:] if name not in others]) + controls
 
 
 def _sections(comparison: Comparison) -> Iterator[Section]:
