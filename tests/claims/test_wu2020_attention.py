@@ -57,13 +57,13 @@ def test_the_first_layer_recurs() -> None:
 
 def test_models_of_one_family_are_more_alike() -> None:
     def families(a: str, x: float, b: str, y: float) -> float:
-        return 0.6 if "other" in (a, b) else 0.8
+        return 0.6 if "other" in (a, b) else 0.99 if {a, b} == {"base", "tuned"} else 0.8
 
-    found = named(judged({"js": families}, BASE, TUNED, OTHER), "wu2020-attention-families-alike")
-    assert (found.verdict, found.value.value) == (HOLDS, pytest.approx(0.2))
-    same = named(judged({"js": flat}, BASE, TUNED, OTHER), "wu2020-attention-families-alike")
-    assert same.verdict == FAILS
-    alone = named(judged({"js": flat}, BASE, TUNED, model("third")), "wu2020-attention-families-alike")
+    claim, large = "wu2020-attention-families-alike", model("large", 12)
+    found = named(judged({"js": families}, BASE, TUNED, large, OTHER), claim)
+    assert (found.verdict, found.value.value) == (HOLDS, pytest.approx(0.2))  # a tuned copy is no other model
+    assert named(judged({"js": flat}, BASE, large, OTHER), claim).verdict == FAILS
+    alone = named(judged({"js": flat}, BASE, TUNED, OTHER), claim)
     assert (alone.verdict, kind(alone)) == (OPEN, "not measured")
 
 

@@ -310,7 +310,7 @@ def test_a_cell_opens_its_heads_and_a_pair_of_heads_opens_what_both_attend_to(re
     names = reader.run("return document.getElementById('picture-patterns').layout.annotations.map((a) => a.text)")
     assert names == ["<b>base:3 head 2</b>", "<b>&lt;tuned&gt;:2 head 3</b>"]
     axis = "const y = document.getElementById('picture-patterns')._fullLayout.yaxis; "
-    assert reader.run(axis + "return y.c2p('Birds') < y.c2p('sing')")  # the first word is at the top
+    assert reader.run(axis + "return y.d2p('Birds') < y.d2p('sing')")  # the first word is at the top
     reader.run(CLICK, "picture-similarity-js", 4, 0)
     empty = reader.run("return document.getElementById('picture-heads-js').data[0].z.map((row) => row[0])")
     assert empty == [None, None]  # the head that has no similarity

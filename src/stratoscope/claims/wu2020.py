@@ -179,15 +179,22 @@ def _less_localized_at_top(localization: Localization, *, base: str, tuned: str)
 
 
 def _families_alike(scores: Scores) -> Evidence:
-    """Pairs of different models of one family against pairs of two families, over all layers of both."""
+    """Pairs of different models of one family against pairs of two families, over all layers of both.
+
+    Two models of one shape may be tuned from each other, which says nothing of their family: they are no such pair.
+    """
     trained = [m for m in scores.models.values() if not m.is_control]
     groups: dict[bool, list[Values]] = {True: [], False: []}
     for first, second in combinations(trained, 2):
+        if (first.family, first.layers, first.width) == (second.family, second.layers, second.width):
+            continue
         both = [scores.between(*names) for names in ((first.name, second.name), (second.name, first.name))]
         means = [average(b.reshape(len(b), -1), f"layers of {first.name} and {second.name}") for b in both]
         groups[first.family == second.family].append(np.mean(means, axis=0))
     if not all(groups.values()):
-        raise CannotTellError(MISSING, "two models of one family and one of another are needed")
+        raise CannotTellError(
+            MISSING, "two models of one family, of different size, and one of another family are needed"
+        )
     within, across = (np.mean(groups[same], axis=0) for same in (True, False))
     return scores.evidence(
         raising={"within_family": within},
