@@ -21,8 +21,8 @@ class Schedule:
 
     steps: int = 300
     batch: int = 256
-    lr: float = 2e-3
-    linear_lr: float = 3e-4
+    lr: float = 5e-3
+    linear_lr: float = 1e-3
     """Of the dense layer, which starts near its best."""
     decay: float = 1e-2
     warmup: float = 0.1
