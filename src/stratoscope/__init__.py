@@ -17,18 +17,21 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from stratoscope.core.errors import StratoscopeError
 
 if TYPE_CHECKING:
+    from stratoscope.aligners.maps import Map
     from stratoscope.core.progress import Progress
     from stratoscope.data.corpus import Corpus
     from stratoscope.data.tasks.data import TaskData
     from stratoscope.data.tasks.read import read_task
     from stratoscope.measures.structure import Neuron
     from stratoscope.models.open.loading import ModelSpec
+    from stratoscope.results.alignment import Alignment, Injection, Recovery
     from stratoscope.results.comparison import Comparison
     from stratoscope.results.cut import Cut
     from stratoscope.results.depth import Depth
     from stratoscope.results.finetuned import Finetuned
     from stratoscope.results.perplexity import Perplexities
     from stratoscope.results.study import Study
+    from stratoscope.studies.align.options import AlignOptions, InjectOptions, RecoveryOptions
     from stratoscope.studies.callback import StratoscopeCallback
     from stratoscope.studies.compare.options import CompareOptions
     from stratoscope.studies.cut.options import CutOptions
@@ -42,16 +45,20 @@ if TYPE_CHECKING:
 __all__ = [
     "StratoscopeCallback",
     "StratoscopeError",
+    "align",
     "compare",
     "cut",
     "depth",
     "finetune",
+    "fit_map",
+    "inject",
     "load",
     "localization",
     "perplexity",
     "prune",
     "rank_neurons",
     "read_task",
+    "recovery",
     "similarity",
     "study_finetuned",
 ]
@@ -232,6 +239,68 @@ def perplexity(
     from stratoscope.studies.perplexity.study import perplexity as run
 
     chosen = _options(PerplexityOptions, options, keywords)
+    return run(model, data, out=out, options=chosen, progress=progress, draw=draw)
+
+
+def fit_map(x: Any, y: Any, *, method: str = "ridge", paper: bool = False, seed: int = 0) -> Map:
+    """Fit a map y ≈ g(x) on paired rows (numpy or torch): g(x), g.inverse(y), g.save(folder)."""
+    from stratoscope.aligners.fit import fit_map as run
+
+    return run(x, y, method=method, paper=paper, seed=seed)
+
+
+def align(
+    *models: Model,
+    data: str | Path | Corpus,
+    before: Sequence[Model] = (),
+    out: str | Path | None = None,
+    options: AlignOptions | None = None,
+    progress: Progress | None = None,
+    draw: Draw | None = None,
+    **keywords: Any,
+) -> Alignment:
+    """Fit maps between the same layers of models; further keywords are the fields of `AlignOptions`."""
+    from stratoscope.studies.align.options import AlignOptions
+    from stratoscope.studies.align.study import align as run
+
+    chosen = _options(AlignOptions, options, keywords)
+    return run(models, data=data, before=before, out=out, options=chosen, progress=progress, draw=draw)
+
+
+def inject(
+    first: Model,
+    second: Model,
+    task: TaskData,
+    *,
+    out: str | Path,
+    options: InjectOptions | None = None,
+    progress: Progress | None = None,
+    draw: Draw | None = None,
+    **keywords: Any,
+) -> Injection:
+    """Let a model's head read another's mapped state; further keywords are the fields of `InjectOptions`."""
+    from stratoscope.studies.align.inject import inject as run
+    from stratoscope.studies.align.options import InjectOptions
+
+    chosen = _options(InjectOptions, options, keywords)
+    return run(first, second, task, out=out, options=chosen, progress=progress, draw=draw)
+
+
+def recovery(
+    model: Model | None = None,
+    data: str | Path | Corpus | None = None,
+    *,
+    out: str | Path | None = None,
+    options: RecoveryOptions | None = None,
+    progress: Progress | None = None,
+    draw: Draw | None = None,
+    **keywords: Any,
+) -> Recovery:
+    """Recover a random bijection with every method; further keywords are the fields of `RecoveryOptions`."""
+    from stratoscope.studies.align.options import RecoveryOptions
+    from stratoscope.studies.align.recovery import recovery as run
+
+    chosen = _options(RecoveryOptions, options, keywords)
     return run(model, data, out=out, options=chosen, progress=progress, draw=draw)
 
 

@@ -6,8 +6,8 @@ import scipy.linalg
 import torch
 from sklearn.linear_model import Ridge
 
-from stratoscope.aligners.fit import METHODS, fit_map, held_out, spaces
-from stratoscope.aligners.linear import LAMBDAS, VARIANCE_KEPT, products, ridge
+from stratoscope.aligners.fit import METHODS, fit_map, spaces
+from stratoscope.aligners.linear import LAMBDAS, VARIANCE_KEPT, held_out, products, ridge
 from stratoscope.core.errors import StratoscopeError
 
 N, D = 300, 6

@@ -29,15 +29,15 @@ def test_scores_are_those_of_plain_numpy() -> None:
 
 def test_the_interval_is_that_of_rows_drawn_again() -> None:
     rng = np.random.default_rng(1)
-    squares, y = rng.exponential(size=400), torch.from_numpy(rng.normal(size=(400, 2)))
-    fit = scores("any", squares, y)
+    squares, around = rng.exponential(size=400), rng.exponential(size=400)
+    fit = scores("any", squares, around, 2)
     half = (fit.mse.high - fit.mse.low) / 2
     assert half == pytest.approx(1.96 * squares.std() / math.sqrt(400) / 2, rel=0.15)
-    assert resamples(50).sum(1).tolist() == [50.0] * 1000
+    assert resamples(50).sum(1).tolist() == [50.0] * 500
 
 
 def test_a_constant_target_has_no_relative_error() -> None:
-    fit = scores("any", np.ones(30), torch.ones(30, 2, dtype=torch.float64))
+    fit = scores("any", np.ones(30), np.zeros(30), 2)
     assert math.isnan(fit.error.value)
     assert fit.mse.value == 0.5
 

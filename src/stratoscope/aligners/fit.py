@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from stratoscope.aligners.linear import HELD_OUT, Space, fit_linear
+from stratoscope.aligners.linear import Space, fit_linear, held_out
 from stratoscope.aligners.maps import Map, as_tensor
 from stratoscope.aligners.training import fit_network, fit_paper
 from stratoscope.core.errors import StratoscopeError, unknown_name
@@ -68,11 +67,7 @@ def checked(x: Any, y: Any) -> tuple[Tensor, Tensor]:
             f"expected paired rows, got {len(x)} of x and {len(y)} of y; row i of both must be the same text"
         )
     if len(x) < FEWEST_ROWS:
-        raise StratoscopeError(f"expected at least {FEWEST_ROWS} paired rows to fit a map, got {len(x)}; give more rows")
+        raise StratoscopeError(
+            f"expected at least {FEWEST_ROWS} paired rows to fit a map, got {len(x)}; give more rows"
+        )
     return x.double(), y.double()
-
-
-def held_out(n: int, *, seed: int = 0) -> Tensor:
-    """Which of n rows are held out, one in `HELD_OUT`."""
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    return order % HELD_OUT == 0

@@ -27,6 +27,12 @@ VARIANCE_KEPT = 0.99
 """Share of the variance that SVCCA keeps (Raghu et al. 2017)."""
 
 
+def held_out(n: int, *, seed: int = 0) -> Tensor:
+    """Which of n rows are held out, one in `HELD_OUT`."""
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    return order % HELD_OUT == 0
+
+
 @dataclass(frozen=True)
 class Space:
     """One space as its training rows show it."""
@@ -41,6 +47,11 @@ class Space:
     def of(cls, rows: Tensor, held: Tensor) -> Space:
         """Fit the principal axes of all rows."""
         return cls(rows, fit_basis(MemoryRows([rows]), 0, whiten=True, dtype=torch.float64), held)
+
+    def without_held(self, seed: int) -> Space:
+        """The space as the rows that are not held out show it."""
+        rows = self.rows[~self.held]
+        return Space.of(rows, held_out(len(rows), seed=seed))
 
     @property
     def width(self) -> int:
@@ -164,7 +175,8 @@ def rotation(x: Space, y: Space) -> Tensor:
     u, s, v = torch.linalg.svd(cross, full_matrices=False)
     total = float(x.variance.sum())
     scale = float(s.sum()) / total if total > 0 else 0.0
-    return scale * (u @ v)
+    turned: Tensor = scale * (u @ v)
+    return turned
 
 
 def fit_linear(method: str, x: Space, y: Space) -> Map:
@@ -193,5 +205,5 @@ def _check_number(method: str, n: int, rank: int) -> None:
     """Canonical correlations of as many directions as rows are all 1, whatever the rows are."""
     if rank >= n - 1:
         raise StratoscopeError(
-            f"{method} needs more rows than directions, got {n} rows that vary along {rank}; give more rows, or use ridge"
+            f"{method} needs more rows than directions, got {n} rows that vary along {rank}; give more, or use ridge"
         )

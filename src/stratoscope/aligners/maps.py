@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +22,7 @@ from stratoscope.core.files import atomic, canonical_json, digest, file_sha256, 
 Rows = TypeVar("Rows", Tensor, np.ndarray[Any, Any])
 
 RECORD, WEIGHTS = "map.json", "map.safetensors"
+PARTS = ("mean_x", "mean_y", "weight")
 FORMAT = 1
 SINGULAR = 1e10
 """Condition number of the linear part from which no inverse is given: rows would come back without a correct digit."""
@@ -81,7 +83,8 @@ class Map:
 
     @cached_property
     def _back(self) -> Tensor:
-        return torch.linalg.inv(self.weight)
+        back: Tensor = torch.linalg.inv(self.weight)
+        return back
 
     def _checked(self, rows: Any, width: int, which: str) -> Tensor:
         x = as_tensor(rows).double()
@@ -89,22 +92,42 @@ class Map:
             raise StratoscopeError(f"expected rows of the {which} space (n, {width}), got {tuple(x.shape)}")
         return x
 
-    def save(self, folder: str | Path) -> None:
-        """Write the map as `map.json` and `map.safetensors`; the record comes last and holds a checksum."""
-        folder, net = Path(folder), self.network
-        tensors = {"mean_x": self.mean_x, "mean_y": self.mean_y, "weight": self.weight}
-        tensors |= {f"network.{k}": v for k, v in net.state_dict().items()} if net is not None else {}
-        with atomic(folder / WEIGHTS) as f:
-            f.write(to_bytes({k: v.contiguous() for k, v in tensors.items()}))
-        plain = {
-            "kind": "map",
-            "format": FORMAT,
+    @property
+    def record(self) -> dict[str, Any]:
+        """Plain data that, with `tensors`, make the map again."""
+        net = self.network
+        return {
             "method": self.method,
             "scales": [self.scale_x, self.scale_y],
             "network": None if net is None else {"name": net.name, **net.shape},
-            "chosen": self.chosen,
-            "weights_sha256": file_sha256(folder / WEIGHTS),
+            "chosen": dict(self.chosen),
         }
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """Means, matrix and the network's parameters, float64."""
+        own = {name: getattr(self, name) for name in PARTS}
+        network = {} if self.network is None else self.network.state_dict()
+        return own | {f"network.{k}": v for k, v in network.items()}
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Self:
+        """The map with this record and these tensors."""
+        shape, network = dict(record["network"] or {}), None
+        if shape:
+            network = NETWORKS[shape.pop("name")](**shape).double().eval()
+            network.load_state_dict({k.partition(".")[2]: v for k, v in tensors.items() if k not in PARTS})
+            network.requires_grad_(False)
+        mean_x, mean_y, weight = (tensors[name] for name in PARTS)
+        scale_x, scale_y = record["scales"]
+        return cls(record["method"], mean_x, mean_y, weight, network, scale_x, scale_y, dict(record["chosen"]))
+
+    def save(self, folder: str | Path) -> None:
+        """Write the map as `map.json` and `map.safetensors`; the record comes last and holds a checksum."""
+        folder = Path(folder)
+        with atomic(folder / WEIGHTS) as f:
+            f.write(to_bytes({k: v.contiguous() for k, v in self.tensors.items()}))
+        plain = {"kind": "map", "format": FORMAT, "weights_sha256": file_sha256(folder / WEIGHTS), **self.record}
         write_text(folder / RECORD, canonical_json({**plain, "sha256": digest(plain, length=64)}) + "\n")
 
     @classmethod
@@ -120,15 +143,7 @@ class Map:
             whole = plain.pop("sha256") == digest(plain, length=64) and weights.is_file()
             if not whole or file_sha256(weights) != plain["weights_sha256"]:
                 raise ValueError("its checksum does not match")
-            tensors, shape = load_file(weights), plain["network"]
-            network = None if shape is None else NETWORKS[shape.pop("name")](**shape).double().eval()
-            if network is not None:
-                named = {k.partition(".")[2]: v for k, v in tensors.items() if k.startswith("network.")}
-                network.load_state_dict(named)
-                network.requires_grad_(False)
-            own = {name: tensors[name] for name in ("mean_x", "mean_y", "weight")}
-            scale_x, scale_y = plain["scales"]
-            return cls(plain["method"], **own, network=network, scale_x=scale_x, scale_y=scale_y, chosen=plain["chosen"])
+            return cls.of(plain, load_file(weights))
         except (KeyError, TypeError, ValueError, AttributeError) as e:
             raise DamagedResultError(f"{path} is damaged ({e})", "fit the map again") from e
 

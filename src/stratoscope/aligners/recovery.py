@@ -20,4 +20,5 @@ def principal_components(rows: Tensor, features: int) -> Tensor:
     centred = rows.double() - rows.double().mean(0)
     _, _, v = torch.linalg.svd(centred, full_matrices=False)
     found = centred @ v[:features].T
-    return found / found[:, 0].std()
+    scaled: Tensor = found / found[:, 0].std()
+    return scaled

@@ -2,53 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from stratoscope.aligners.maps import Map
 from stratoscope.core.value import PERCENTILES, Interval, Value, Values, spread
+from stratoscope.results.alignment import Fit
 
-RESAMPLES = 1000
+RESAMPLES = 500
 INTERVAL = Interval(0.95, PERCENTILES)
-
-
-@dataclass(frozen=True)
-class Fit:
-    """Scores of one map on test rows."""
-
-    method: str
-    mse: Value
-    """‖g(x) - y‖² per row and feature."""
-    error: Value
-    """Relative error ‖g(X) - Y‖² / ‖Y - mean‖²: 0 is perfect, 1 no better than the mean."""
-    r2: Value
-    """1 - relative error."""
-    inversion: float
-    """‖g⁻¹(g(X)) - X‖ / ‖X - mean‖; NaN where there is no inverse."""
 
 
 def score_map(g: Map, x: Tensor, y: Tensor, *, seed: int = 0) -> Fit:
     """Judge a map on test rows."""
     found = g(x)
-    squares = (found.double() - y.double()).square().sum(1).numpy()
-    inversion = float("nan")
-    if g.invertible:
-        centred = (x.double() - x.double().mean(0)).norm()
-        inversion = float((g.inverse(found).double() - x.double()).norm() / centred)
-    return scores(g.method, squares, y, inversion=inversion, seed=seed)
+    around, inversion = row_errors(y.double().mean(0), y), inversion_error(g, x, found)
+    return scores(g.method, row_errors(found, y), around, y.shape[1], inversion=inversion, seed=seed)
 
 
-def scores(method: str, squares: Values, y: Tensor, *, inversion: float = float("nan"), seed: int = 0) -> Fit:
-    """Scores from each row's squared error."""
-    around = (y.double() - y.double().mean(0)).square().sum(1).numpy()
-    weights = resamples(len(squares), seed=seed)
-    mse = _value(squares.mean() / y.shape[1], weights @ squares / len(squares) / y.shape[1])
+def inversion_error(g: Map, x: Tensor, found: Tensor) -> float:
+    """‖g⁻¹(g(X)) - X‖ / ‖X - mean‖; NaN where there is no inverse."""
+    if not g.invertible:
+        return float("nan")
+    return float((g.inverse(found).double() - x.double()).norm() / (x.double() - x.double().mean(0)).norm())
+
+
+def scores(
+    method: str, squares: Values, around: Values, width: int, *, inversion: float = float("nan"), seed: int = 0
+) -> Fit:
+    """Scores from each row's squared error and its squared distance from the mean, with intervals over the rows."""
+    weights, n = resamples(len(squares), seed=seed), len(squares) * width
     drawn = relative(weights @ squares, weights @ around)
     error = _value(float(relative(squares.sum(), around.sum())), drawn)
-    return Fit(method, mse, error, Value(1 - error.value, 1 - error.high, 1 - error.low), inversion)
+    r2 = Value(1 - error.value, 1 - error.high, 1 - error.low)
+    return Fit(method, _value(squares.sum() / n, weights @ squares / n), error, r2, inversion, drawn)
 
 
 def relative(error: Values, around: Values) -> Values:
@@ -59,8 +47,8 @@ def relative(error: Values, around: Values) -> Values:
 
 def resamples(n: int, *, seed: int = 0, number: int = RESAMPLES) -> Values:
     """(number, n): how often each row is in each resample; the same for all maps of as many rows."""
-    drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=number)
-    return drawn.astype(np.float64)
+    drawn: Values = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=number).astype(np.float64)
+    return drawn
 
 
 def _value(estimate: float, drawn: Values) -> Value:

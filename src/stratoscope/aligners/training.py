@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -56,32 +55,37 @@ class Dense(nn.Module):
 
 
 def fit_network(method: str, x: Space, y: Space, *, seed: int = 0, schedule: Schedule | None = None) -> Map:
-    """An `inn` or `mlp` fitted to the rows of two spaces, started from the best linear map of its kind."""
-    schedule = schedule or Schedule()
-    scales = [_scale(s, name) for s, name in ((x, "first"), (y, "second"))]
-    unit = scales[0] / scales[1]
-    zx, zy = (s.centred.float() / scale for s, scale in zip((x, y), scales, strict=True))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        network: Network = Flow(x.width) if method == "inn" else Free(x.width, y.width)
-    if isinstance(network, Flow):
-        start, chosen = shrunk_ridge(x, y)
-        model = Dense((start * unit).float(), network)
-    else:
-        m, best = ridge(x, products(x, y.centred))
-        chosen = {"lambda": best}
-        network.linear.weight.data = (x.drop @ m * unit).T.float()
-        model = Dense(torch.eye(x.width), network)
-        model.weight.requires_grad_(False)
-    chosen |= train(model, zx, zy, x.held, schedule, seed=seed)
-    network = network.double().eval().requires_grad_(False)
-    means = x.basis.mean, y.basis.mean
-    weight = model.weight.detach().double()
-    return Map(method, *means, weight, network, *scales, chosen=chosen)
+    """An `inn` or `mlp` fitted to the rows of two spaces, started from the best linear map of its kind.
+
+    The start is fitted without the held-out rows, which then tell whether training helps. Where it does not, the map
+    is the linear start, fitted on all rows.
+    """
+    scale_x, scale_y = (_scale(s, name) for s, name in ((x, "first"), (y, "second")))
+    zx, zy = x.centred.float() / scale_x, y.centred.float() / scale_y
+    for last in (False, True):
+        a, b = (x, y) if last else (x.without_held(seed), y.without_held(seed))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            network: Network = Flow(x.width) if method == "inn" else Free(x.width, y.width)
+        if isinstance(network, Flow):
+            start, best = shrunk_ridge(a, b)
+            model = Dense((start * scale_x / scale_y).float(), network)
+        else:
+            assert isinstance(network, Free)
+            m, best = ridge(a, products(a, b.centred))
+            network.linear.weight.data = (a.drop @ m * scale_x / scale_y).T.float()
+            model = Dense(torch.eye(x.width), network)
+            model.weight.requires_grad_(False)
+        if not last:
+            chosen = train(model, zx, zy, x.held, schedule or Schedule(), seed=seed)
+            if chosen["best_step"]:
+                break
+    network, weight = network.double().eval().requires_grad_(False), model.weight.detach().double()
+    return Map(method, x.basis.mean, y.basis.mean, weight, network, scale_x, scale_y, {**chosen, "lambda": best})
 
 
-def shrunk_ridge(x: Space, y: Space) -> tuple[Tensor, dict[str, float]]:
-    """A = argmin ‖y - x A‖²/n + λ‖A - R‖², R the scaled rotation of x onto y: ridge on what R leaves over.
+def shrunk_ridge(x: Space, y: Space) -> tuple[Tensor, float]:
+    """A = argmin ‖y - x A‖²/n + λ‖A - R‖², and λ; R the scaled rotation of x onto y: ridge on what R leaves over.
 
     λ is that with the least error on held-out rows, or the least from there on that gives a well-conditioned A: plain
     ridge sends directions of little variance almost to nothing, which no inverse brings back.
@@ -94,13 +98,11 @@ def shrunk_ridge(x: Space, y: Space) -> tuple[Tensor, dict[str, float]]:
         weight = r + x.drop @ (raw * (x.variance / (x.variance + best))[:, None])
         values = torch.linalg.svdvals(weight)
         if float(values[0]) <= MOST_CONDITION * float(values[-1]):
-            return weight, {"lambda": best}
+            return weight, best
         best = max(best, floor) * 3
 
 
-def train(
-    model: Dense, x: Tensor, y: Tensor, held: Tensor, schedule: Schedule, *, seed: int
-) -> dict[str, float | int]:
+def train(model: Dense, x: Tensor, y: Tensor, held: Tensor, schedule: Schedule, *, seed: int) -> dict[str, float | int]:
     """Minimise the mean squared error with AdamW; the weights with the least one on held-out rows are kept."""
     generator = torch.Generator().manual_seed(seed)
     (fx, fy), (hx, hy) = ((x[part], y[part]) for part in (~held, held))
@@ -122,7 +124,7 @@ def train(
             order = torch.randperm(len(fx), generator=generator)
         batch, order = order[: schedule.batch], order[schedule.batch :]
         optimizer.zero_grad()
-        nn.functional.mse_loss(model(fx[batch]), fy[batch]).backward()
+        nn.functional.mse_loss(model(fx[batch]), fy[batch]).backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         scheduler.step()
@@ -145,12 +147,13 @@ def fit_paper(method: str, x: Space, y: Space, *, seed: int = 0, steps: int = PA
     for _ in range(steps):
         batch = torch.randint(len(fx), (PAPER_BATCH,), generator=generator)
         optimizer.zero_grad()
-        nn.functional.mse_loss(network(fx[batch]), fy[batch]).backward()
+        nn.functional.mse_loss(network(fx[batch]), fy[batch]).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         scheduler.step()
     network = network.double().eval().requires_grad_(False)
-    zero = [torch.zeros(s.width, dtype=torch.float64) for s in (x, y)]
-    return Map(method, *zero, torch.eye(x.width, dtype=torch.float64), network, chosen={"paper": True, "steps": steps})
+    zero_x, zero_y = (torch.zeros(s.width, dtype=torch.float64) for s in (x, y))
+    chosen = {"paper": True, "steps": steps}
+    return Map(method, zero_x, zero_y, torch.eye(x.width, dtype=torch.float64), network, chosen=chosen)
 
 
 def _copy(model: nn.Module) -> dict[str, Tensor]:

@@ -14,6 +14,7 @@ import typer
 
 from stratoscope.cli.answer import clean
 from stratoscope.cli.commands import (
+    align,
     compare,
     cut,
     demo,
@@ -38,7 +39,11 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "demo": demo.demo,
     "finetune": finetune.finetune,
     "study finetuned": study.finetuned,
+    "study alignment": align.alignment,
+    "study recovery": align.recovery,
     "compare": compare.compare,
+    "align": align.align,
+    "inject": align.inject,
     "depth": depth.depth,
     "cut": cut.cut,
     "prune": prune.prune,
