@@ -13,6 +13,7 @@ import pytest
 
 import stratoscope as ss
 from stratoscope.core.options import described
+from stratoscope.studies.align.options import InjectOptions, RecoveryOptions
 from stratoscope.studies.compare.options import CompareOptions
 from stratoscope.studies.cut.options import CutOptions
 from stratoscope.studies.depth.options import DepthOptions
@@ -27,6 +28,8 @@ STUDIES: dict[str, tuple[str, type, tuple[Any, ...], dict[str, Any]]] = {
     "finetune": ("finetune.study", FinetuneOptions, ("a", "task"), {"out": "o"}),
     "prune": ("prune", TrainingOptions, ("a", "task"), {"drop": "top:1", "out": "o"}),
     "study_finetuned": ("finetuned.study", StudyOptions, ("a", ["b"], "task"), {"out": "o", "across": ["c"]}),
+    "inject": ("align.inject", InjectOptions, ("a", "b", "task"), {"out": "o"}),
+    "recovery": ("align.recovery", RecoveryOptions, ("a", "t.txt"), {"out": "o"}),
     "perplexity": ("perplexity.study", PerplexityOptions, ("a", "t.txt"), {"out": "o"}),
 }
 """Where a public analysis lives, its options, and arguments it takes besides."""

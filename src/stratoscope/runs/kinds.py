@@ -71,7 +71,6 @@ KINDS: tuple[Kind, ...] = (
     _row("cut", "cut.json", "a cut model", "cut", "Cut", format=2, page=True),
     _row("finetuned", "finetune.json", "a fine-tuned model", "finetune", "Finetuned", format=2),
     _row("pruned", "prune.json", "a pruned model", "prune", "Pruned", format=2),
-    Kind("map", "map.json", "a map between two layers", "align", 1, "stratoscope.aligners.maps:Map"),
 )
 """Every kind; where a folder has the files of two, as a study with a cut has, the first tells what it is."""
 

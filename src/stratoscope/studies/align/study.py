@@ -40,7 +40,7 @@ from stratoscope.studies.align.work import (
 )
 from stratoscope.studies.asked import data_asked, models_asked, protocol
 from stratoscope.studies.compare.options import CompareOptions
-from stratoscope.studies.compare.plan import Plan, make_plan
+from stratoscope.studies.compare.plan import Plan, make_plan, notes_of
 from stratoscope.studies.compare.study import read_plan
 
 Model = str | Path | ModelSpec
@@ -171,7 +171,7 @@ def compute(work: Work, rows: StoredRows, running: Run) -> Alignment:
         norms=tuple(norms(work, running, shared, key)),
         map_record={} if kept is None else json.loads(bytes(kept["record"].tolist())),
         map_tensors={} if kept is None else {k[4:]: v.numpy() for k, v in kept.items() if k.startswith("map.")},
-        warnings=(*plan.notes, *_missing(work, fits)),
+        warnings=(*notes_of(plan.specs, plan.surveys, plan.corpus, plan.rows), *_missing(work, fits)),
         provenance=plan.provenance,
     )
     return replace(result, statements=judge_alignment(result))
