@@ -78,7 +78,7 @@ def test_complexity_drops_in_the_top_third() -> None:
     found = judged(judge_alignment(alignment(errors, norms=(curve,))), "complexity-drops")
     assert found.verdict == HOLDS
     assert found.value.value == pytest.approx(3.9 / 4 - 0.4)
-    up = replace(curve, values=values[::-1].copy(), replicates=drawn[:, ::-1].copy())
+    up = replace(curve, values=1.1 - values, replicates=1.1 - drawn)
     assert judged(judge_alignment(alignment(errors, norms=(up,))), "complexity-drops").verdict == FAILS
 
 
