@@ -48,7 +48,7 @@ QUICK: dict[str, Any] = {"method": ("ridge",), "train": 160, "test": 80, "worker
 @pytest.fixture(scope="module")
 def found(checkpoints: Path) -> Alignment:
     models = [checkpoints / name for name in ("base", "tuned")]
-    return align(models, data=texts(), options=AlignOptions(**QUICK | {"method": ("linreg", "ridge", "cca")}))
+    return align(*models, data=texts(), options=AlignOptions(**QUICK | {"method": ("linreg", "ridge", "cca")}))
 
 
 def test_errors_are_those_of_a_map_fitted_to_plain_rows(found: Alignment, checkpoints: Path, tmp_path: Path) -> None:
@@ -117,12 +117,12 @@ def test_seeds_before_and_after_and_a_sample_of_pairs(checkpoints: Path, tmp_pat
     tuned = [ModelSpec(str(p), name=n) for p, n in
              ((checkpoints / "base", "a"), (checkpoints / "tuned", "b"), (tmp_path / "third", "c"))]  # fmt: skip
     before = [ModelSpec(str(checkpoints / "base"), name=n) for n in ("old-1", "old-2")]
-    result = align(tuned, before=before, data=texts(), options=AlignOptions(**QUICK))
+    result = align(*tuned, before=before, data=texts(), options=AlignOptions(**QUICK))
     assert len({(f.x.model, f.y.model) for f in result.fits if f.group == "models"}) == 3
     lowers = next(s for s in result.statements if s.id.startswith("ren2023-tuning-lowers-alignment"))
     assert lowers.verdict == HOLDS  # the two before are the same model
     assert lowers.numbers["before"] < 1e-3
-    some = align(tuned, data=texts(), options=AlignOptions(**QUICK, pairs=2))
+    some = align(*tuned, data=texts(), options=AlignOptions(**QUICK, pairs=2))
     assert len({(f.x.model, f.y.model) for f in some.fits}) == 2
 
 
@@ -131,20 +131,20 @@ def test_a_killed_run_resumes_pair_by_pair(
 ) -> None:
     models, options = [checkpoints / "base", checkpoints / "tuned"], AlignOptions(**QUICK)
     with pytest.raises(KilledError):
-        align(models, data=texts(), out=tmp_path, options=options, progress=killing("fitting maps", 2))
+        align(*models, data=texts(), out=tmp_path, options=options, progress=killing("fitting maps", 2))
     fitted: list[Any] = []
     monkeypatch.setattr(study, "fit_layers", lambda shared, item: fitted.append(item) or fit_layers(shared, item))
-    result = align(models, data=texts(), out=tmp_path, options=options)
+    result = align(*models, data=texts(), out=tmp_path, options=options)
     assert len(fitted) == tiny.LAYERS + 1 - 2
     assert [f.fit.error.value for f in result.of("ridge")] == [f.fit.error.value for f in found.of("ridge")]
 
 
 def test_other_widths_depths_and_constant_layers(checkpoints: Path) -> None:
     models = [checkpoints / "base", checkpoints / "other"]  # 32 and 48 wide, 3 and 2 blocks
-    result = align(models, data=texts(), options=AlignOptions(**QUICK))
+    result = align(*models, data=texts(), options=AlignOptions(**QUICK))
     assert result.layers() == (0, 1, 2)
     assert IDENTITY not in result.methods
-    cls = align([checkpoints / "base", checkpoints / "tuned"], data=texts(), options=AlignOptions(**QUICK, unit="cls"))
+    cls = align(checkpoints / "base", checkpoints / "tuned", data=texts(), options=AlignOptions(**QUICK, unit="cls"))
     assert 0 not in cls.layers()  # the first token is the same in every text before the first block
     assert any("missing for 1 of 4" in w for w in cls.warnings)
 
@@ -158,9 +158,9 @@ def test_what_cannot_be_aligned_is_refused(checkpoints: Path) -> None:
         ([base, other], AlignOptions(method=()), "at least one --method"),
     ]:
         with pytest.raises(StratoscopeError, match=word):
-            align(models, data=texts(), options=options)
+            align(*models, data=texts(), options=options)
     with pytest.raises(StratoscopeError, match="at least 10 rows to fit maps on, got 8"):
-        align([base, other], data=texts(12), options=AlignOptions(**QUICK))
+        align(base, other, data=texts(12), options=AlignOptions(**QUICK))
 
 
 def test_words_of_one_sentence_stay_on_one_side() -> None:

@@ -100,7 +100,7 @@ def aligned(m: Material) -> Case:
     models, data = [m.checkpoints / "base", m.checkpoints / "tuned"], m.checkpoints / "many.txt"
     data.write_text("\n".join(f"{a[:-1]} {b}" for a in tiny.SENTENCES for b in tiny.SENTENCES), encoding="utf-8")
     return Case(
-        lambda out, options, progress: align(models, data=data, out=out, options=options, progress=progress),
+        lambda out, options, progress: align(*models, data=data, out=out, options=options, progress=progress),
         AlignOptions(method=("ridge",), train=60, test=30, workers=1),
         {"seed": 7},
         {"command": "align", "models": list(map(str, models)), "data": str(data), "method": ["ridge"], "train": 60,

@@ -1,13 +1,10 @@
 """Published claims, judged on the user's own results: one module per paper."""
 
-from stratoscope.claims.claim import INTERVALS_COVER
 from stratoscope.claims.ren2023 import judge_alignment, judge_injection, judge_recovery
-from stratoscope.claims.statements import CLAIMS, claim_named, judge_comparison, judge_depth, judge_study
+from stratoscope.claims.statements import CLAIMS, judge_comparison, judge_depth, judge_study
 
 __all__ = [
     "CLAIMS",
-    "INTERVALS_COVER",
-    "claim_named",
     "judge_alignment",
     "judge_comparison",
     "judge_depth",

@@ -26,17 +26,6 @@ Texts = Annotated[str | None, typer.Option("--data", help="Texts for --model.")]
 
 @command
 def align(
-    models: Several, data: Data, out: Out, options: AlignOptions, loading: LoadingSeveral, progress: Progress
-) -> Answer:
-    """Fit maps between the same layers of models, and judge them on rows they have not seen."""
-    from stratoscope.studies.align.study import align as run
-
-    result = run(loading.specs(models), data=data, out=out, options=options, progress=progress, draw=drawing(progress))
-    return answer_of(out, result, then=look_closer(out, result))
-
-
-@command
-def alignment(
     models: Several,
     data: Data,
     out: Out,
@@ -45,20 +34,11 @@ def alignment(
     progress: Progress,
     before: Before = [],  # noqa: B006
 ) -> Answer:
-    """Layers of models that differ in their seed, aligned pair by pair, before and after fine-tuning: one page."""
+    """Fit maps between the same layers of models, pair by pair, and judge them on rows they have not seen."""
     from stratoscope.studies.align.study import align as run
 
     specs, old = loading.specs(models), [loading.spec(one) for one in before]
-    result = run(
-        specs,
-        data=data,
-        before=old,
-        out=out,
-        options=options,
-        progress=progress,
-        draw=drawing(progress),
-        command="study alignment",
-    )
+    result = run(*specs, data=data, before=old, out=out, options=options, progress=progress, draw=drawing(progress))
     return answer_of(out, result, then=look_closer(out, result))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +17,22 @@ from stratoscope.aligners.fit import NETWORK, fit_map
 from stratoscope.aligners.scores import score_map, shuffled
 from stratoscope.claims import judge_injection
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.options import answering, check_options, said
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.value import Value, Values, spread
 from stratoscope.data.baselines import majority
-from stratoscope.data.metrics import INTERVAL, metric_named, replicates
 from stratoscope.data.tasks.data import SPLITS, TaskData
 from stratoscope.models.heads.reading import head_parameters
-from stratoscope.models.open.loading import ModelSpec, check_head, load_config, open_model, resolve, survey
-from stratoscope.models.read.head import head_scores, reads_mean
-from stratoscope.models.read.store import Stored, store_layers
+from stratoscope.models.open.loading import check_head, survey
+from stratoscope.models.read.head import head_scores
 from stratoscope.models.text.examples import Floats, text_length
 from stratoscope.results.alignment import IDENTITY, SHUFFLED, Fit, Injected, Injection
-from stratoscope.runs.run import Draw, Request, Run, run
+from stratoscope.runs.run import Draw, Run
 from stratoscope.studies.align.options import InjectOptions
 from stratoscope.studies.align.work import chosen_methods
-from stratoscope.studies.asked import models_asked, protocol, task_asked
-from stratoscope.studies.depth.judge import Side, described
-from stratoscope.studies.depth.study import head_reading, inputs_of, trained_length
+from stratoscope.studies.asked import Model, chosen, models_asked, request_for, run_study, spec_of, task_asked
+from stratoscope.studies.depth.judge import INTERVAL, Side, Work, described
+from stratoscope.studies.depth.study import inputs_of, trained_length
 
-Model = str | Path | ModelSpec
 RANDOM_LABELS, RANDOM_HEAD = "random labels", "random head"
 DRAWS = 10
 """Random heads and labels whose metric is averaged: a single random head may be right by luck."""
@@ -51,15 +47,16 @@ def inject(
     options: InjectOptions | None = None,
     progress: Progress | None = None,
     draw: Draw | None = None,
+    **keywords: Any,
 ) -> Injection:
     """Map what the head of `first` reads to what the head of `second` reads, and let the latter judge it.
 
-    Maps are fitted on training rows and judged by the task's metric on validation rows.
+    Maps are fitted on training rows and judged by the task's metric on validation rows. Further keywords are the fields
+    of `InjectOptions`.
     """
-    options, progress = options or InjectOptions(), progress or Silent()
-    check_options(options)
+    options, progress = chosen(InjectOptions, options, keywords), progress or Silent()
     methods = chosen_methods(options.method, paper=options.paper)
-    specs = [m if isinstance(m, ModelSpec) else ModelSpec(str(m)) for m in (first, second)]
+    specs = [spec_of(m) for m in (first, second)]
     if specs[0].label == specs[1].label:
         specs = [replace(s, name=f"{s.label}-{k}") for k, s in enumerate(specs, 1)]
     for spec in specs:
@@ -68,30 +65,30 @@ def inject(
     for spec in specs:
         seen = survey(spec, progress=progress)
         sides.append(Side(spec, seen, text_length(seen.encoder, options.length, otherwise=trained_length(spec))))
-    asked = {"first": specs[0].source, "second": specs[1].source}
-    return run(
-        Request("injection", inputs_of(sides, task), answering(options) | {"method": methods}, said=said(options)),
+    asked = {"first": specs[0].source, "second": specs[1].source, **task_asked(task), **models_asked(specs)}
+    return run_study(
+        request_for("injection", inputs_of(sides, task), options, method=methods),
+        options,
         out,
         lambda running: _compute(sides, task, methods, options, running),
+        asked=asked,
         progress=progress,
-        overwrite=options.overwrite,
         draw=draw,
-        protocol=protocol("inject", asked, task_asked(task), models_asked(specs), options=options),
     )
 
 
 def _compute(
     sides: Sequence[Side], task: TaskData, methods: Sequence[str], options: InjectOptions, running: Run
 ) -> Injection:
-    opened = [cache(partial(open_model, s.spec, task, seen=s.seen, progress=running.progress)) for s in sides]
-    stored = [_read(side, task, options, running, opener) for side, opener in zip(sides, opened, strict=True)]
-    choices = len(task.validation[0].texts)
+    works = [Work(side, task, options.seed, options.batch_tokens, running) for side in sides]
+    stored = [work.store(work.tuned, work.readings(work.tuned)) for work in works]
+    choices = works[1].choices
     (x, tx), (y, ty) = (
         [s[split].head_input(side.seen.layers - 1) for split in SPLITS] for s, side in zip(stored, sides, strict=True)
     )
     rows = np.random.default_rng(options.seed).permutation(len(x))[: options.train]
     x, y = (v[torch.from_numpy(np.sort(rows))] for v in (x, y))
-    module, judged = opened[1]().module, _judge(task, options.seed)
+    module, judged = works[1].model.module, partial(_judged, works[1])
     own = [judged(side.spec.label, s["validation"].scores) for side, s in zip(sides, stored, strict=True)]
     key = [inputs_of(sides, task), options.train, options.seed, options.paper]
     injected, fits, notes = [], list[Fit](), list[str]()
@@ -110,7 +107,7 @@ def _compute(
             fits += [_fit(method, part)]
     if tx.shape[1] == ty.shape[1]:
         injected.append(judged(IDENTITY, head_scores(module, tx, choices=choices), baseline=True))
-    injected += _baselines(module, ty, choices, task, judged, options.seed)
+    injected += _baselines(module, ty, choices, judged, options.seed)
     result = Injection(
         models=tuple(side.info for side in sides),
         task={**described(task), "majority": majority(task), "rows": len(x)},
@@ -120,16 +117,6 @@ def _compute(
         warnings=tuple(notes),
     )
     return replace(result, statements=judge_injection(result))
-
-
-def _read(
-    side: Side, task: TaskData, options: InjectOptions, running: Run, opener: Callable[[], Any]
-) -> dict[str, Stored]:
-    mean = reads_mean(load_config(side.spec, resolve(side.spec)))
-    readings = {
-        split: head_reading(side, task, split, mean=mean, scored=True, tokens=options.batch_tokens) for split in SPLITS
-    }
-    return {split: store_layers(opener, side.seen, r, running) for split, r in readings.items()}
 
 
 def _mapped(x: Tensor, y: Tensor, tx: Tensor, ty: Tensor, method: str, options: InjectOptions) -> dict[str, Tensor]:
@@ -154,21 +141,16 @@ def _fit(method: str, part: Mapping[str, Tensor]) -> Fit:
     return Fit(method, Value(*n[:3]), Value(*n[3:6]), Value(*n[6:9]), n[9], part["replicates"].numpy())
 
 
-def _judge(task: TaskData, seed: int) -> Callable[..., Injected]:
-    metric, targets = metric_named(task.metric), task.targets("validation")
-
-    def judged(name: str, *scores: Floats, baseline: bool = False) -> Injected:
-        """The metric of scores, averaged over several where there are some."""
-        value = float(np.mean([metric.score(s, targets) for s in scores]))
-        drawn: Values = np.mean([replicates(metric, s, targets, seed=seed) for s in scores], axis=0)
-        low, high = (float(v) for v in spread(np.array(value), drawn, INTERVAL))
-        return Injected(name, Value(value, low, high), drawn, baseline)
-
-    return judged
+def _judged(work: Work, name: str, *scores: Floats, baseline: bool = False) -> Injected:
+    """The metric of scores, averaged over several where there are some."""
+    value = float(np.mean([work.metric.score(s, work.targets) for s in scores]))
+    drawn: Values = np.mean([work.resampled(s) for s in scores], axis=0)
+    low, high = (float(v) for v in spread(np.array(value), drawn, INTERVAL))
+    return Injected(name, Value(value, low, high), drawn, baseline)
 
 
 def _baselines(
-    module: nn.Module, ty: Tensor, choices: int, task: TaskData, judged: Callable[..., Injected], seed: int
+    module: nn.Module, ty: Tensor, choices: int, judged: Callable[..., Injected], seed: int
 ) -> Iterator[Injected]:
     """Random labels, and the second model's own states read by heads with random weights."""
     rng, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)

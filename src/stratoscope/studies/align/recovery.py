@@ -14,34 +14,34 @@ from stratoscope.aligners.recovery import principal_components, random_bijection
 from stratoscope.aligners.scores import scores
 from stratoscope.claims import judge_recovery
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.options import answering, check_options, said
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.corpus import Corpus
-from stratoscope.engine.local import local_engine
-from stratoscope.models.open.loading import ModelSpec
 from stratoscope.results.alignment import Recovered, Recovery
-from stratoscope.runs.run import Draw, Item, Request, Run, Tensors, run
+from stratoscope.runs.run import Draw, Item, Run, Tensors
 from stratoscope.statistics.rows import gather
 from stratoscope.studies.align.options import RecoveryOptions
 from stratoscope.studies.align.work import chosen_methods, fit_items, fit_rows
-from stratoscope.studies.asked import data_asked, models_asked, protocol
+from stratoscope.studies.asked import Model, chosen, data_asked, models_asked, request_for, run_study, spec_of
 from stratoscope.studies.compare.options import CompareOptions
 from stratoscope.studies.compare.plan import Plan, make_plan
 from stratoscope.studies.compare.study import read_plan
 
 
 def recovery(
-    model: str | Path | ModelSpec | None = None,
+    model: Model | None = None,
     data: str | Path | Corpus | None = None,
     *,
     out: str | Path | None = None,
     options: RecoveryOptions | None = None,
     progress: Progress | None = None,
     draw: Draw | None = None,
+    **keywords: Any,
 ) -> Recovery:
-    """Fit every method to X and f(X), f a random bijection: X are principal components of a layer, or normal rows."""
-    options, progress = options or RecoveryOptions(), progress or Silent()
-    check_options(options)
+    """Fit every method to X and f(X), f a random bijection: X are principal components of a layer, or normal rows.
+
+    Further keywords are the fields of `RecoveryOptions`.
+    """
+    options, progress = chosen(RecoveryOptions, options, keywords), progress or Silent()
     if (model is None) != (data is None):
         raise StratoscopeError("expected both --model and --data for rows of a model, or neither for random rows")
     if min(options.dim) < 2:
@@ -49,7 +49,7 @@ def recovery(
     methods = chosen_methods(options.method, paper=options.paper)
     plan, inputs, asked = None, dict[str, Any](), dict[str, Any]()
     if model is not None and data is not None:
-        spec = model if isinstance(model, ModelSpec) else ModelSpec(str(model))
+        spec = spec_of(model)
         rows = options.train + options.test
         how = CompareOptions(unit="mean", limit=rows, seed=options.seed, text=options.text)
         plan = make_plan([spec], data, how, progress)
@@ -61,15 +61,14 @@ def recovery(
         if number < rows:
             raise StratoscopeError(f"expected {rows} texts (--train and --test), got {number}; ask for fewer rows")
         inputs, asked = plan.inputs, {"model": spec.source, **data_asked(data), **models_asked([spec])}
-    return run(
-        Request("recovery", inputs, answering(options) | {"method": methods}, said=said(options)),
+    return run_study(
+        request_for("recovery", inputs, options, method=methods),
+        options,
         out,
         lambda running: _compute(plan, methods, options, running),
+        asked=asked,
         progress=progress,
-        overwrite=options.overwrite,
         draw=draw,
-        protocol=protocol("study recovery", asked, options=options),
-        engine=lambda: local_engine(options.workers, 1e12),
     )
 
 

@@ -19,14 +19,11 @@ from stratoscope.claims import judge_alignment
 from stratoscope.core.curve import Curve
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.matrix import Matrix
-from stratoscope.core.options import answering, check_options, said
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.value import spread
 from stratoscope.data.corpus import Corpus
-from stratoscope.engine.local import local_engine
-from stratoscope.models.open.loading import ModelSpec
 from stratoscope.results.alignment import Alignment, LayerFit
-from stratoscope.runs.run import Draw, Request, Run, run
+from stratoscope.runs.run import Draw, Run
 from stratoscope.statistics.rows import StoredRows
 from stratoscope.studies.align.options import AlignOptions
 from stratoscope.studies.align.work import (
@@ -38,13 +35,14 @@ from stratoscope.studies.align.work import (
     nuclear_norm,
     split_rows,
 )
-from stratoscope.studies.asked import data_asked, models_asked, protocol
+from stratoscope.studies.asked import Model, chosen, data_asked, models_asked, request_for, run_study, spec_of
 from stratoscope.studies.compare.options import CompareOptions
-from stratoscope.studies.compare.plan import Plan, make_plan, notes_of
+from stratoscope.studies.compare.plan import Plan, make_plan
 from stratoscope.studies.compare.study import read_plan
 
-Model = str | Path | ModelSpec
 MODELS, BEFORE = "models", "before"
+FEWEST_ROWS = 10
+"""On either side; a method may ask for more."""
 
 
 @dataclass(frozen=True)
@@ -87,22 +85,21 @@ class Work:
 
 
 def align(
-    models: Sequence[Model],
-    *,
+    *models: Model,
     data: str | Path | Corpus,
     before: Sequence[Model] = (),
     out: str | Path | None = None,
     options: AlignOptions | None = None,
     progress: Progress | None = None,
     draw: Draw | None = None,
-    command: str = "align",
+    **keywords: Any,
 ) -> Alignment:
     """Fit maps between the same layers of all pairs of models on some rows, and judge them on others.
 
-    `before` are the models before fine-tuning, aligned with each other in the same way.
+    `before` are the models before fine-tuning, aligned with each other in the same way. Further keywords are the fields
+    of `AlignOptions`.
     """
-    options, progress = options or AlignOptions(), progress or Silent()
-    check_options(options)
+    options, progress = chosen(AlignOptions, options, keywords), progress or Silent()
     if len(models) < 2:
         raise StratoscopeError(f"expected at least two models to align, got {len(models)}")
     if options.layer is not None and options.layers is not None:
@@ -111,26 +108,20 @@ def align(
     plan = make_plan([*models, *before], data, comparing(options), progress)
     work = Work(plan, len(models), methods, options)
     for side, what in zip(work.sides, ("fit maps on", "judge them on"), strict=True):
-        if len(side) < 10:
-            raise StratoscopeError(f"expected at least 10 rows to {what}, got {len(side)}; give more text")
-    specs = plan.specs
-    asked = {
-        "models": [s.source for s in specs[: work.after]],
-        **({"before": [s.source for s in specs[work.after :]]} if before else {}),
-        **data_asked(data),
-        **models_asked(specs),
-    }
-    inputs = {**plan.inputs, "after": work.after}
-    return run(
-        Request("alignment", inputs, answering(options) | {"method": methods}, said=said(options)),
+        if len(side) < FEWEST_ROWS:
+            raise StratoscopeError(f"expected at least {FEWEST_ROWS} rows to {what}, got {len(side)}; give more text")
+    after, old = plan.specs[: work.after], plan.specs[work.after :]
+    names = {"name": [s.name for s in after]} if any(spec_of(m).name for m in models) else {}
+    asked = {"models": [s.source for s in after], **names, **data_asked(data), **models_asked(after)}
+    asked |= {"before": [s.source for s in old]} if old else {}
+    return run_study(
+        request_for("alignment", {**plan.inputs, "after": work.after}, options, method=methods),
+        options,
         out,
         lambda running: compute(work, read_plan(plan, running), running),
+        asked=asked,
         progress=progress,
-        overwrite=options.overwrite,
         draw=draw,
-        protocol=protocol(command, asked, options=options),
-        engine=lambda: local_engine(options.workers, 1e12),
-        memory=options.memory,
     )
 
 
@@ -139,6 +130,7 @@ def comparing(options: AlignOptions) -> CompareOptions:
     one_row = options.unit in ("mean", "cls")
     return CompareOptions(
         unit=options.unit,
+        measures=("ckasim-debiased",),  # no score is made; this one has no chance level to warn of
         layers=options.layers if options.layer is None else (options.layer,),
         limit=options.train + options.test if one_row else None,
         **{k: getattr(options, k) for k in ("seed", "text", "pair", "label", "columns", "split")},
@@ -171,7 +163,7 @@ def compute(work: Work, rows: StoredRows, running: Run) -> Alignment:
         norms=tuple(norms(work, running, shared, key)),
         map_record={} if kept is None else json.loads(bytes(kept["record"].tolist())),
         map_tensors={} if kept is None else {k[4:]: v.numpy() for k, v in kept.items() if k.startswith("map.")},
-        warnings=(*notes_of(plan.specs, plan.surveys, plan.corpus, plan.rows), *_missing(work, fits)),
+        warnings=(*plan.notes, *_missing(work, fits)),
         provenance=plan.provenance,
     )
     return replace(result, statements=judge_alignment(result))
