@@ -124,7 +124,7 @@ def _boxes(result: Alignment) -> Iterator[Boxes]:
                 yield Boxes(
                     id=f"boxes-{group}-{method}",
                     title=f"{method}{GROUPS[group]}",
-                    caption="Quartiles over pairs of models; whiskers reach from 5 to 95 %.",
+                    caption=f"{method}{GROUPS[group]}: quartiles over pairs of models; whiskers reach from 5 to 95 %.",
                     boxes=tuple(Box.of(f"layer {k}", v, whiskers=WHISKERS) for k, v in samples.items()),
                     y=ERROR,
                 )
