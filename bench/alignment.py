@@ -67,8 +67,8 @@ def all_pairs(every: list[torch.Tensor]) -> None:
             m, _ = ridge(space, products(space, y - mean))
             _ = (w @ m.float() - (ty - mean)).square().sum(1)
     took = time.process_time() - start
-    print(f"{len(every)}x{len(every)} layers of width {every[0].shape[1]}: joint Gram {gram:.1f}, ridge {took:.1f} CPU s"
-          f" ({took / gram:.1f}x)")  # fmt: skip
+    size = f"{len(every)}x{len(every)} layers of width {every[0].shape[1]}"
+    print(f"{size}: joint Gram {gram:.1f}, ridge {took:.1f} CPU s ({took / gram:.1f}x)")
 
 
 if __name__ == "__main__":
