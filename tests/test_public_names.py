@@ -18,6 +18,7 @@ import pytest
 import stratoscope as ss
 from stratoscope.core.options import described
 from stratoscope.models.open.loading import ModelSpec
+from stratoscope.studies.align.options import AlignOptions, InjectOptions, RecoveryOptions
 from stratoscope.studies.asked import chosen
 from stratoscope.studies.attention.options import AttentionOptions
 from stratoscope.studies.compare.options import CompareOptions, SimilarityOptions
@@ -36,6 +37,9 @@ STUDIES: dict[str, tuple[str, type, tuple[Any, ...], dict[str, Any]]] = {
     "finetune": ("finetune.study", FinetuneOptions, ("a", "task"), {"out": "o"}),
     "prune": ("prune", TrainingOptions, ("a", "task"), {"drop": "top:1", "out": "o"}),
     "study_finetuned": ("finetuned.study", StudyOptions, ("a", ["b"], "task"), {"out": "o", "across": ["c"]}),
+    "align": ("align.study", AlignOptions, ("a", "b"), {"data": "t.txt"}),
+    "inject": ("align.inject", InjectOptions, ("a", "b", "task"), {"out": "o"}),
+    "recovery": ("align.recovery", RecoveryOptions, ("a", "t.txt"), {"out": "o"}),
     "perplexity": ("perplexity.study", PerplexityOptions, ("a", "t.txt"), {"out": "o"}),
     "study_similarity": ("compare.study", SimilarityOptions, (["a"],), {"data": "t.txt"}),
     "reproduce": ("reproduce.study", ReproduceOptions, ("wu2020", "fig1"), {"out": "o"}),

@@ -15,10 +15,14 @@ from typing import TYPE_CHECKING, Any
 from stratoscope.core.errors import StratoscopeError
 
 if TYPE_CHECKING:
+    from stratoscope.aligners.fit import fit_map
     from stratoscope.data.tasks.read import read_task
     from stratoscope.measures.similarity import similarity
     from stratoscope.measures.structure import localization, rank_neurons
     from stratoscope.results.result import load
+    from stratoscope.studies.align.inject import inject
+    from stratoscope.studies.align.recovery import recovery
+    from stratoscope.studies.align.study import align
     from stratoscope.studies.attention.study import attention
     from stratoscope.studies.callback import StratoscopeCallback
     from stratoscope.studies.compare.study import compare, study_similarity
@@ -33,17 +37,21 @@ if TYPE_CHECKING:
 __all__ = [
     "StratoscopeCallback",
     "StratoscopeError",
+    "align",
     "attention",
     "compare",
     "cut",
     "depth",
     "finetune",
+    "fit_map",
+    "inject",
     "load",
     "localization",
     "perplexity",
     "prune",
     "rank_neurons",
     "read_task",
+    "recovery",
     "reproduce",
     "similarity",
     "study_finetuned",
@@ -53,10 +61,13 @@ __all__ = [
 LATER = {
     "StratoscopeCallback": "studies.callback",
     "attention": "studies.attention.study",
+    "align": "studies.align.study",
     "compare": "studies.compare.study",
     "cut": "studies.cut.study",
     "depth": "studies.depth.study",
     "finetune": "studies.finetune.study",
+    "fit_map": "aligners.fit",
+    "inject": "studies.align.inject",
     "load": "results.result",
     "localization": "measures.structure",
     "perplexity": "studies.perplexity.study",
@@ -64,6 +75,7 @@ LATER = {
     "rank_neurons": "measures.structure",
     "read_task": "data.tasks.read",
     "reproduce": "studies.reproduce.study",
+    "recovery": "studies.align.recovery",
     "similarity": "measures.similarity",
     "study_finetuned": "studies.finetuned.study",
     "study_similarity": "studies.compare.study",

@@ -20,6 +20,10 @@ from stratoscope.data.tasks.data import TaskData
 from stratoscope.models.read import perplexity as losses
 from stratoscope.runs.folder import RunFolder
 from stratoscope.runs.kinds import kind_in
+from stratoscope.studies.align.inject import inject
+from stratoscope.studies.align.options import AlignOptions, InjectOptions, RecoveryOptions
+from stratoscope.studies.align.recovery import recovery
+from stratoscope.studies.align.study import align
 from stratoscope.studies.attention import plan as attention_plan
 from stratoscope.studies.attention.options import AttentionOptions
 from stratoscope.studies.attention.study import attention
@@ -107,6 +111,41 @@ def attended(m: Material) -> Case:
     )  # fmt: skip
 
 
+def aligned(m: Material) -> Case:
+    models, data = [m.checkpoints / "base", m.checkpoints / "tuned"], m.checkpoints / "many.txt"
+    data.write_text("\n".join(f"{a[:-1]} {b}" for a in tiny.SENTENCES for b in tiny.SENTENCES), encoding="utf-8")
+    return Case(
+        lambda out, options, progress: align(*models, data=data, out=out, options=options, progress=progress),
+        AlignOptions(method=("ridge",), train=60, test=30, workers=1),
+        {"seed": 7},
+        {"command": "align", "models": list(map(str, models)), "data": str(data), "method": ["ridge"], "train": 60,
+         "test": 30, "workers": 1},
+        ("nuclear norms", 5),
+    )  # fmt: skip
+
+
+def injected(m: Material) -> Case:
+    task = replace(classification(), source={"task": "toy", "data": "rows.jsonl", "validation": None})
+    return Case(
+        lambda out, options, progress: inject(m.tuned, m.tuned, task, out=out, options=options, progress=progress),
+        InjectOptions(method=("ridge", "procrustes"), length=16),
+        {"seed": 7},
+        {"command": "inject", "first": str(m.tuned), "second": str(m.tuned), "task": "toy", "data": "rows.jsonl",
+         "method": ["ridge", "procrustes"], "length": 16},
+        ("injecting", 2),
+    )  # fmt: skip
+
+
+def recovered(m: Material) -> Case:
+    return Case(
+        lambda out, options, progress: recovery(out=out, options=options, progress=progress),
+        RecoveryOptions(dim=(3, 4), method=("ridge",), train=60, test=30, workers=1),
+        {"seed": 7},
+        {"command": "study recovery", "dim": [3, 4], "method": ["ridge"], "train": 60, "test": 30, "workers": 1},
+        ("recovering", 1),
+    )
+
+
 def deep(m: Material) -> Case:
     task = replace(classification(), source={"task": "toy", "data": "rows.jsonl", "validation": None})
     return Case(
@@ -190,7 +229,22 @@ def studied(m: Material) -> Case:
     )  # fmt: skip
 
 
-CASES = {f.__name__: f for f in (compared, attended, deep, smaller, trained, pruned, surprised, studied)}
+CASES = {
+    f.__name__: f
+    for f in (
+        compared,
+        attended,
+        aligned,
+        injected,
+        recovered,
+        deep,
+        smaller,
+        trained,
+        pruned,
+        surprised,
+        studied,
+    )  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,9 @@ WORKS: Mapping[str, str] = {
     "Representation Models. ACL.",
     "Phang et al. 2021": "Phang, Liu, Bowman (2021). Fine-Tuned Transformers Show Clusters of Similar Representations "
     "Across Layers. BlackboxNLP.",
+    "Ren et al. 2023": "Ren, Guo, Jin, Ravfogel, Sachan, Schölkopf, Cotterell (2023). All Roads Lead to Rome? "
+    "Exploring the Invariance of Transformers' Representations. arXiv.",
+    "Dinh et al. 2017": "Dinh, Sohl-Dickstein, Bengio (2017). Density Estimation Using Real NVP. ICLR.",
     "Kornblith et al. 2019": "Kornblith, Norouzi, Lee, Hinton (2019). Similarity of Neural Network Representations "
     "Revisited. ICML.",
     "Song et al. 2012": "Song, Smola, Gretton, Bedo, Borgwardt (2012). Feature Selection via Dependence Maximization. "

@@ -14,6 +14,7 @@ import typer
 
 from stratoscope.cli.answer import clean
 from stratoscope.cli.commands import (
+    align,
     attention,
     compare,
     cut,
@@ -41,8 +42,12 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "study finetuned": study.finetuned,
     "study similarity": study.similarity,
     "study attention": attention.study_attention,
+    "study alignment": align.align,
+    "study recovery": align.recovery,
     "compare": compare.compare,
     "attention": attention.attention,
+    "align": align.align,
+    "inject": align.inject,
     "depth": depth.depth,
     "cut": cut.cut,
     "prune": finetune.prune,

@@ -264,12 +264,15 @@ class Box:
     high: float
 
     @classmethod
-    def of(cls, name: str, sample: Iterable[float]) -> Box:
-        """Quartiles, and the furthest values within 1.5 times their distance (Tukey 1977)."""
+    def of(cls, name: str, sample: Iterable[float], *, whiskers: Range | None = None) -> Box:
+        """Quartiles, and the furthest values within 1.5 times their distance (Tukey 1977), or `whiskers` quantiles."""
         values = np.array([v for v in sample if not math.isnan(v)])
         if not values.size:
             return cls(printable(name), *[math.nan] * 5)
         q1, q2, q3 = np.quantile(values, [0.25, 0.5, 0.75])
+        if whiskers is not None:
+            low, high = np.quantile(values, whiskers)
+            return cls(printable(name), *map(float, (low, q1, q2, q3, high)))
         near = values[(values >= q1 - 1.5 * (q3 - q1)) & (values <= q3 + 1.5 * (q3 - q1))]
         return cls(printable(name), *map(float, (near.min(), q1, q2, q3, near.max())))
 
