@@ -1,7 +1,8 @@
 """How fast all penalties of a probe are trained: side by side against one at a time, and the solver against both.
 
-CPU time of one thread, the ways in turn. Give a folder with `train.safetensors`: rows (n, d), one line of tags in
-`tags.txt`; see bench/RESULTS.md for how it was made. `python bench/probes.py FOLDER [pairs measured one at a time]`
+CPU time of one thread, the ways in turn. Give a folder with `rows.safetensors`: rows `train` and `dev` (n, d) of one
+layer, tags `train.upos`, `dev.upos`, `train.xpos`, `dev.xpos` (n,).
+`python bench/probes.py FOLDER [pairs measured one at a time]`
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,34 +51,30 @@ def objective(features: Features, weight: torch.Tensor, bias: torch.Tensor, grid
 
 def main(folder: Path, few: int) -> None:
     torch.set_num_threads(1)
-    grid = Penalties.grid()
     held = load_file(folder / "rows.safetensors")
     for name in ("upos", "xpos"):
-        train_tags, dev_tags = held[f"train.{name}"], held[f"dev.{name}"]
-        classes = int(train_tags.max()) + 1
-        fit, dev = (
-            Features(MemoryRows([x]), (0,), y, classes)
-            for x, y in ((held["train"], train_tags), (held["dev"], dev_tags))
-        )
-        pairs = [round(k * 63 / max(1, few - 1)) for k in range(few)]
-        single = [timed(lambda k=k: one_at_a_time(fit, float(grid.l1[k]), float(grid.l2[k]), 0))[1] for k in pairs]
-        alone = sum(single) / few * 64
-        batched, together = timed(lambda: train(fit, grid, seed=0))
-        _, begun = timed(lambda: solve(fit, grid, passes=0))
-        solved, whole = timed(lambda: solve(fit, grid))
-        start = solve(fit, grid, passes=0)
-        of_adam = objective(fit, batched.weight, batched.bias, grid)
-        of_start = objective(fit, start.weight, start.bias, grid)
-        print(f"{name}: {len(fit)} words x {fit.width} x {classes} tags, 64 penalties, CPU seconds")
-        print(
-            f"  one at a time {alone:.1f} ({few} of 64 timed) | side by side {together:.1f} ({alone / together:.1f}x)"
-        )
-        better = int((of_start <= of_adam + 1e-9).sum())
-        print(f"  two steps {begun:.2f} ({alone / begun:.1f}x), objective as good as the schedule's for {better} of 64")
-        gap, sure = float(solved.gap.max()), int(solved.certified.sum())
-        print(f"  solved {whole:.1f}: gap <= {gap:.4f} ({sure} certified), {solved.passes} passes")
-        best = [float(accuracy(dev, p.weight, p.bias).max()) for p in (batched, start, solved)]
-        print(f"  best dev accuracy: schedule {best[0]:.4f}, two steps {best[1]:.4f}, solved {best[2]:.4f}")
+        classes = int(held[f"train.{name}"].max()) + 1
+        fit, dev = (Features(MemoryRows([held[s]]), (0,), held[f"{s}.{name}"], classes) for s in ("train", "dev"))
+        report(name, fit, dev, few)
+
+
+def report(name: str, fit: Features, dev: Features, few: int) -> None:
+    grid = Penalties.grid()
+    pairs = [round(k * 63 / max(1, few - 1)) for k in range(few)]
+    single = [timed(partial(one_at_a_time, fit, float(grid.l1[k]), float(grid.l2[k]), 0))[1] for k in pairs]
+    alone = sum(single) / few * 64
+    batched, together = timed(lambda: train(fit, grid, seed=0))
+    start, begun = timed(lambda: solve(fit, grid, passes=0))
+    solved, whole = timed(lambda: solve(fit, grid))
+    of_adam, of_start = (objective(fit, p.weight, p.bias, grid) for p in (batched, start))
+    print(f"{name}: {len(fit)} words x {fit.width} x {fit.classes} tags, 64 penalties, CPU seconds")
+    print(f"  one at a time {alone:.1f} ({few} of 64 timed) | side by side {together:.1f} ({alone / together:.1f}x)")
+    better = int((of_start <= of_adam + 1e-9).sum())
+    print(f"  two steps {begun:.2f} ({alone / begun:.1f}x), objective as good as the schedule's for {better} of 64")
+    gap, sure = float(solved.gap.max()), int(solved.certified.sum())
+    print(f"  solved {whole:.1f}: gap <= {gap:.4f} ({sure} certified), {solved.passes} passes")
+    best = [float(accuracy(dev, p.weight, p.bias).max()) for p in (batched, start, solved)]
+    print(f"  best dev accuracy: schedule {best[0]:.4f}, two steps {best[1]:.4f}, solved {best[2]:.4f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -139,23 +139,8 @@ def lower_bound(weight: Tensor, bias: Tensor, at: Slope, first: Moments, penalti
     return best
 
 
-PER_PAIR = tuple(
-    [
-        "index",
-        "c",
-        "weight",
-        "bias",
-        "at",
-        "at_bias",
-        "momentum",
-        "best",
-        "best_weight",
-        "best_bias",
-        "low",
-        "proved",
-        "smooth",
-    ]
-)
+PER_PAIR = ("index", "c", "weight", "bias", "at", "at_bias", "momentum")
+PER_PAIR_FOUND = ("best", "best_weight", "best_bias", "low", "proved", "smooth")
 """What of a batch has a last axis of pairs."""
 
 
@@ -184,7 +169,7 @@ class _Batch:
 
     def keep(self, which: Tensor) -> None:
         self.penalties = self.penalties[which]
-        for name in PER_PAIR:
+        for name in PER_PAIR + PER_PAIR_FOUND:
             setattr(self, name, getattr(self, name)[..., which].contiguous())
         self.trace = [t[which] for t in self.trace]
         if self.last is not None:
