@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.data.tasks.build import examples, infer_labels, labelled
 from stratoscope.data.tasks.files import TaskRows
-from stratoscope.data.tasks.labels import examples, infer_labels, labelled
 
 
 def rows(*labels: str | None) -> TaskRows:

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from measures.layer_cases import related, rotation
-from stratoscope.measures.linear.heldout import MIXEDSIM_HELDOUT, Subset, halves
+from stratoscope.measures.heldout import MIXEDSIM_HELDOUT, halves
 from stratoscope.measures.similarity import similarity
 from stratoscope.statistics import rows as rows_module
-from stratoscope.statistics.rows import MemoryRows, count, gather
+from stratoscope.statistics.rows import MemoryRows, Subset, count, gather
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 64, 100, 2048])

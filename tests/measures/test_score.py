@@ -23,7 +23,6 @@ from stratoscope.measures.table import known_names, parse
 from stratoscope.runs.folder import RunFolder
 from stratoscope.runs.run import Run
 from stratoscope.statistics import rows as rows_module
-from stratoscope.statistics.cross import CrossMoments
 from stratoscope.statistics.rows import LayerRows, MemoryRows, StoredRows
 
 NAMES = [*known_names(), "neuronsim@0.3", "mixedsim@0.3", "svsim@0.5", "pwsim@0.5"]
@@ -201,13 +200,13 @@ def test_which_measures_are_asked_for_together_does_not_matter(plain: dict[str, 
 def products_at_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many cross-products are held at a time, as they are made."""
     made: list[int] = []
-    real = score_module.cross_moments
+    real = score_module.cross_products
 
-    def watched(rows: LayerRows, bases: Any, pairs: tuple[tuple[int, int], ...], *rest: Any) -> CrossMoments:
+    def watched(rows: LayerRows, bases: Any, pairs: list[tuple[int, int]], *rest: Any) -> Any:
         made.append(len(pairs))
         return real(rows, bases, pairs, *rest)
 
-    monkeypatch.setattr(score_module, "cross_moments", watched)
+    monkeypatch.setattr(score_module, "cross_products", watched)
     return made
 
 

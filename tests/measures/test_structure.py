@@ -17,12 +17,12 @@ from stratoscope.core.value import Interval, spread
 from stratoscope.measures.score import score_layers
 from stratoscope.measures.structure import (
     best_split,
+    best_splits,
     drift,
     findings,
     localization,
     localization_curves,
     rank_neurons,
-    split_on_resamples,
 )
 from stratoscope.measures.table import parse
 from stratoscope.results.comparison import Comparison
@@ -216,11 +216,14 @@ def test_splits_are_found_anew_on_every_resample() -> None:
     """A resample whose blocks start elsewhere has its own split; the estimate's is as `best_split` has it."""
     one, two = blocks(8, 3, within=0.9, between=0.2), blocks(8, 5, within=0.8, between=0.3)
     whole = replace(matrix(one), replicates=np.stack([one, two]))
-    found = split_on_resamples(whole)
+    found = best_splits(whole)
     assert found is not None
-    assert found[0] == pytest.approx([0.9, 0.8])
-    assert found[1] == pytest.approx([0.2, 0.3])
-    assert split_on_resamples(matrix(one)) is None
+    assert found[0].tolist() == [3, 3, 5]
+    assert found[1] == pytest.approx([0.9, 0.9, 0.8])
+    assert found[2] == pytest.approx([0.2, 0.2, 0.3])
+    alone = best_splits(matrix(one))
+    assert alone is not None
+    assert [of.shape for of in alone] == [(1,)] * 3
 
 
 @pytest.mark.parametrize("standardise", [False, True])

@@ -14,15 +14,7 @@ from transformers import AutoModel, AutoTokenizer
 
 import tiny
 from stratoscope.data.corpus import Corpus, Sentence
-from stratoscope.models.families import (
-    FAMILIES,
-    Family,
-    block_list,
-    block_output,
-    blocks,
-    embeddings,
-    final_norm,
-)
+from stratoscope.models.families import FAMILIES, Family, blocks, final_norm
 from stratoscope.models.open.loading import ModelSpec, OpenedModel, open_model, survey
 from stratoscope.models.read.hidden import read_rows
 from stratoscope.models.text.rows import UNITS, Rows, plan_rows
@@ -99,7 +91,7 @@ def test_loads_as_its_family_with_one_layer_more_than_blocks(family: str, model_
     assert not model.family.detected
     assert (model.layers, model.width) == (tiny.LAYERS + 1, tiny.HIDDEN)
     assert not model.module.training
-    assert model.dtype == "float32"
+    assert model.survey.dtype == "float32"
 
 
 def test_encoder_without_weights_equals_the_loaded_one(family: str, model_of: Load, folder_of: Any) -> None:
@@ -121,8 +113,8 @@ def test_blocks_and_final_norm_reproduce_hidden_states(family: str, model_of: Lo
         for h in hooks:
             h.remove()
     assert [m for m, _ in fired] == applied
-    assert all(isinstance(o, tuple) == (model.family.block_returns == "tuple") for _, o in fired)
-    made = [block_output(o, model.family) for _, o in fired]
+    made = [o[0] if isinstance(o, tuple | list) else o for _, o in fired]
+    made = [h.transpose(0, 1) for h in made] if model.family.sequence_first else made
     norm = final_norm(model.module, model.family)
     if norm is not None:
         assert not torch.allclose(made[-1], output.hidden_states[-1], atol=1e-3)
@@ -130,13 +122,6 @@ def test_blocks_and_final_norm_reproduce_hidden_states(family: str, model_of: Lo
     for k, h in enumerate(made, start=1):
         torch.testing.assert_close(h, output.hidden_states[k])
     torch.testing.assert_close(output.hidden_states[-1], output.last_hidden_state)
-
-
-def test_embeddings_hold_the_input_embeddings(family: str, model_of: Load) -> None:
-    model = model_of(family)
-    held = {m for e in embeddings(model.module, model.family) for m in e.modules()}
-    assert model.module.get_input_embeddings() in held
-    assert not held & {m for b in block_list(model.module, model.family) for m in b.modules()}
 
 
 def test_accessors_see_through_a_head(family: str, folder_of: Any) -> None:
@@ -218,15 +203,15 @@ def test_random_init_is_seeded_and_differs_from_the_weights(family: str, model_o
         different += not torch.equal(p, c.module.get_parameter(name))
         assert not torch.equal(p, stored.module.get_parameter(name)), name
     assert different
-    assert a.fingerprint == b.fingerprint
-    assert len({a.fingerprint, c.fingerprint, stored.fingerprint}) == 3
-    assert a.fingerprint.startswith("random-init seed 1 of ")
+    assert a.survey.fingerprint == b.survey.fingerprint
+    assert len({a.survey.fingerprint, c.survey.fingerprint, stored.survey.fingerprint}) == 3
+    assert a.survey.fingerprint.startswith("random-init seed 1 of ")
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_low_precision_models_yield_float32(family: str, dtype: str, folder_of: Any, corpus: Corpus) -> None:
     model = open_model(ModelSpec(str(folder_of(family)), device="cpu", dtype=dtype))
-    assert model.dtype == dtype
+    assert model.survey.dtype == dtype
     for unit in ("cls", "mean"):
         layers = collect(model, corpus, plan_rows(corpus, [model.encoder], unit))
         assert all(x.isfinite().all() for x in layers)

@@ -16,7 +16,7 @@ from stratoscope.models.families import FAMILIES, Family
 from stratoscope.models.open.loading import ModelSpec, OpenedModel, open_model
 from stratoscope.models.read.head import HeadInputReader, LogitReader, check_head, head_scores, predict, reads_mean
 from stratoscope.models.read.loop import read
-from stratoscope.models.surgery.blocks import truncated_to
+from stratoscope.models.surgery.blocks import keeping
 from stratoscope.models.text.examples import Inputs, tokenise
 
 TEXTS = tiny.SENTENCES
@@ -62,7 +62,7 @@ def naive(model: OpenedModel, inputs: Inputs) -> list[np.ndarray]:
     """One whole evaluation per depth."""
     found = []
     for k in range(model.module.config.get_text_config().num_hidden_layers + 1):
-        with truncated_to(model.module, k):
+        with keeping(model.module, range(1, k + 1)):
             found.append(predict(model, inputs))
     return found
 

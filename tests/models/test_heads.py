@@ -11,7 +11,7 @@ import transformers
 import tiny
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.models.families import FAMILIES, Family
-from stratoscope.models.heads.reading import finish, head_parameters, reading
+from stratoscope.models.heads.reading import head_parameters, reading
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.name)
@@ -38,14 +38,6 @@ def test_head_parameters_are_the_pooler_and_what_is_outside_the_encoder(tmp_path
     model = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
     names = [name for name, _ in head_parameters(model)]
     assert names == ["bert.pooler.dense.weight", "bert.pooler.dense.bias", "classifier.weight", "classifier.bias"]
-
-
-def test_finish_is_the_final_norm_or_nothing(tmp_path: Path) -> None:
-    x = torch.randn(3, tiny.HIDDEN)
-    post = transformers.AutoModel.from_pretrained(tiny.checkpoint("bert", tmp_path / "bert"))
-    pre = transformers.AutoModel.from_pretrained(tiny.checkpoint("gpt2", tmp_path / "gpt2"))
-    assert finish(post)(x) is x
-    assert torch.equal(finish(pre)(x), pre.ln_f(x))
 
 
 def test_the_model_is_whole_again_after_an_error(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from stratoscope.core.errors import StratoscopeError
 from stratoscope.models.surgery import latency
 from stratoscope.models.surgery.latency import _median_ranks, latency_ratio
 
@@ -65,11 +64,3 @@ def test_ranks_of_the_median() -> None:
     assert _median_ranks(15) == (3, 11)
     assert _median_ranks(6) == (0, 5)
     assert _median_ranks(3) == (0, 2)
-
-
-def test_nothing_to_measure_is_told() -> None:
-    model = Sleeper(0, [])
-    with pytest.raises(StratoscopeError, match="at least 3 rounds and a batch, got 2 and 1 batches"):
-        latency_ratio(model, model, BATCH, rounds=2)
-    with pytest.raises(StratoscopeError, match="got 15 and 0 batches"):
-        latency_ratio(model, model, [])

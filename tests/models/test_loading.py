@@ -90,7 +90,7 @@ def test_pickle_needs_consent(tmp_path: Path) -> None:
         model.module.encoder.layer[1].output.dense.weight,
         open_model(spec(same)).module.encoder.layer[1].output.dense.weight,
     )
-    assert open_model(spec(folder, random_init=True)).fingerprint.startswith("random-init")
+    assert open_model(spec(folder, random_init=True)).survey.fingerprint.startswith("random-init")
 
 
 def test_folder_without_weights(copy: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_hub_model_is_the_commit_it_was_loaded_from(
     asked = ModelSpec("acme/tiny", revision=revision, device="cpu")
     assert survey(asked).fingerprint == commit
     found, folder = open_model(asked), open_model(spec(cached[commit]))
-    assert (found.fingerprint, found.name, found.layers) == (commit, "tiny", folder.layers)
+    assert (found.survey.fingerprint, found.name, found.layers) == (commit, "tiny", folder.layers)
     whole = folder.module.state_dict()
     assert all(torch.equal(v, whole[k]) for k, v in found.module.state_dict().items())
     assert found.encoder.tokenizer.get_vocab() == folder.encoder.tokenizer.get_vocab()
@@ -194,7 +194,7 @@ def test_a_branch_that_moves_after_the_survey_does_not_change_what_is_loaded(
     seen = survey(asked)
     (tmp_path / "models--acme--tiny" / "refs" / "main").write_text(OLD)
     found, whole = open_model(asked, seen=seen), open_model(spec(cached[MAIN])).module.state_dict()
-    assert found.fingerprint == MAIN
+    assert found.survey.fingerprint == MAIN
     assert all(torch.equal(v, whole[k]) for k, v in found.module.state_dict().items())
 
 
@@ -316,8 +316,8 @@ def test_dtype_auto_keeps_what_is_stored(copy: Path) -> None:
     weights = {k: v.to(torch.bfloat16) for k, v in load_file(copy / "model.safetensors").items()}
     save_file(weights, copy / "model.safetensors", {"format": "pt"})
     edit(copy / "config.json", dtype="bfloat16")
-    assert open_model(spec(copy, dtype="auto")).dtype == survey(spec(copy, dtype="auto")).dtype == "bfloat16"
-    assert open_model(spec(copy)).dtype == "float32"
+    assert open_model(spec(copy, dtype="auto")).survey.dtype == survey(spec(copy, dtype="auto")).dtype == "bfloat16"
+    assert open_model(spec(copy)).survey.dtype == "float32"
 
 
 def test_fingerprint_follows_weights_config_and_tokenizer_but_not_the_place(folder_of: Any, tmp_path: Path) -> None:
@@ -346,7 +346,7 @@ def test_sharded_weights(copy: Path, corpus: Any) -> None:
     (copy / "model.safetensors.index.json").write_text(json.dumps(index))
     model = open_model(spec(copy))
     assert all(torch.equal(v, whole[k]) for k, v in model.module.state_dict().items())
-    before = model.fingerprint
+    before = model.survey.fingerprint
     weights["embeddings.LayerNorm.bias"] += 1
     for part, keys in parts.items():
         save_file({k: weights[k] for k in keys}, copy / part, {"format": "pt"})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -191,18 +189,11 @@ def test_chosen_layers_are_those_of_all(model_of: Any, corpus: Corpus) -> None:
 def test_progress_counts_every_text(model_of: Any, corpus: Corpus) -> None:
     model = model_of("bert")
     seen: list[int] = []
-
-    class Watch:
-        @contextmanager
-        def step(self, label: str, total: int) -> Iterator[Any]:
-            seen.append(-total)
-            yield seen.append
-
-        def note(self, message: str) -> None: ...
-
-    read_rows(model, corpus, plan_rows(corpus, [model.encoder], "cls"), batch_tokens=60, progress=Watch())
-    assert len(seen) > 2
-    assert sum(seen) == 0
+    encoded = model.encoder.encode(corpus.sentences)
+    reader = RowReader(encoded, corpus, plan_rows(corpus, [model.encoder], "cls"))
+    read(model, encoded, [reader], batch_tokens=60, advance=seen.append)
+    assert len(seen) > 1
+    assert sum(seen) == len(corpus)
 
 
 def test_rows_of_another_corpus_are_refused(model_of: Any, corpus: Corpus, texts: Any) -> None:

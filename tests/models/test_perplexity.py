@@ -18,8 +18,8 @@ import tiny
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.corpus import Corpus
 from stratoscope.models.open.loading import CAUSAL, ModelSpec, OpenedModel, open_model, survey
-from stratoscope.models.read.perplexity import Perplexity, perplexities
-from stratoscope.models.surgery.blocks import keeping, truncated_to
+from stratoscope.models.read.perplexity import TEXTS, Perplexity, summaries, text_losses
+from stratoscope.models.surgery.blocks import keeping
 
 torch.set_num_threads(1)
 
@@ -30,7 +30,8 @@ Texts = Callable[..., Corpus]
 
 def perplexity(model: OpenedModel, corpus: Corpus, **options: Any) -> Perplexity:
     """Of the whole model."""
-    return perplexities(model, corpus, **options)[-1]
+    parts = [text_losses(model, corpus, first, **options) for first in range(0, len(corpus), TEXTS)]
+    return summaries(parts, corpus)[-1]
 
 
 @pytest.fixture(scope="module")
@@ -101,14 +102,11 @@ def test_long_texts_are_cut_and_batches_change_nothing(causal: Callable[[str], O
     corpus = texts(*tiny.SENTENCES)
     lengths = [len(ids) for ids in model.encoder.tokenizer(list(tiny.SENTENCES))["input_ids"]]
     expected = token_by_token(model.module, model.encoder.tokenizer, tiny.SENTENCES, length=20)
-    done: list[int] = []
     for budget in (1, 60, 10_000):
-        found = perplexity(model, corpus, length=20, batch_tokens=budget, advance=done.append)
+        found = perplexity(model, corpus, length=20, batch_tokens=budget)
         assert found.value == pytest.approx(of(expected), rel=1e-5)
         assert found.cut == sum(n > 20 for n in lengths) > 0
         assert found.tokens == sum(min(n, 20) - 1 for n in lengths)
-    assert sum(done) == 3 * len(corpus)
-    assert done[: len(corpus)] == [1] * len(corpus)
     long = texts(" ".join(tiny.SENTENCES))
     assert perplexity(model, long).tokens == tiny.POSITIONS - 1
 
@@ -196,7 +194,7 @@ def test_a_hopeless_model_is_infinitely_surprised(texts: Texts, tmp_path: Path) 
 def test_half_precision_is_close(causal: Callable[[str], OpenedModel], texts: Texts) -> None:
     model = causal("qwen2")
     half = open_model(ModelSpec(model.survey.spec.source, dtype="bfloat16", device="cpu"), CAUSAL)
-    assert half.dtype == "bfloat16"
+    assert half.survey.dtype == "bfloat16"
     one, other = (perplexity(m, texts(*tiny.SENTENCES)).value for m in (model, half))
     assert math.log(other) == pytest.approx(math.log(one), rel=0.02)
 
@@ -213,7 +211,7 @@ def test_loading_has_the_guards_of_a_bare_encoder(texts: Texts, tmp_path: Path) 
     tied = open_model(ModelSpec(str(tiny.checkpoint("gpt2", tmp_path / "tied"))), CAUSAL)
     assert tied.layers == tiny.LAYERS + 1
     assert tied.module.lm_head.weight is tied.module.transformer.wte.weight
-    with truncated_to(tied.module, 1):
+    with keeping(tied.module, range(1, 2)):
         assert perplexity(tied, texts(*tiny.SENTENCES)).value > 1
 
 
@@ -222,7 +220,7 @@ def test_random_weights_are_those_of_the_encoder_without_a_head(family: str, tmp
     folder = tiny.checkpoint(family, tmp_path, head="causal")
     spec = ModelSpec(str(folder), random_init=True, seed=5, device="cpu")
     one, bare = open_model(spec, CAUSAL), open_model(spec)
-    assert one.fingerprint == bare.fingerprint
+    assert one.survey.fingerprint == bare.survey.fingerprint
     weights = one.module.base_model.state_dict()
     assert all(torch.equal(weights[name], w) for name, w in bare.module.state_dict().items())
     again = open_model(spec, CAUSAL).module.state_dict()

@@ -1,4 +1,4 @@
-"""Sums over rows for pairs of layers: streamed, merged, and what they are."""
+"""Products of pairs of layers: streamed, and what they are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 from measures.layer_cases import related
 from stratoscope.statistics import rows as rows_module
-from stratoscope.statistics.cross import CrossMoments, cross_moments, norm_products
+from stratoscope.statistics.cross import cross_products, norm_products
 from stratoscope.statistics.layer import LayerBasis, fit_basis
 from stratoscope.statistics.rows import MemoryRows
 
@@ -27,12 +27,11 @@ def prepared(*, whiten: bool) -> tuple[MemoryRows, dict[int, LayerBasis]]:
 @pytest.mark.parametrize("whiten", [True, False])
 def test_products(whiten: bool) -> None:
     coordinates, bases = prepared(whiten=whiten)
-    found = cross_moments(coordinates, bases, PAIRS)
-    assert found.count == 80
-    assert set(found.products) == set(PAIRS)
+    found = cross_products(coordinates, bases, PAIRS)
+    assert set(found) == set(PAIRS)
     for i, j in PAIRS:
         want = coordinates.matrices[i].numpy().T @ coordinates.matrices[j].numpy()
-        np.testing.assert_allclose(found.products[i, j], want, atol=1e-10)
+        np.testing.assert_allclose(found[i, j], want / 80, atol=1e-12)
 
 
 @pytest.mark.parametrize("whiten", [True, False])
@@ -40,7 +39,7 @@ def test_products(whiten: bool) -> None:
 def test_norms(whiten: bool, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     _, bases = prepared(whiten=whiten)
     monkeypatch.setattr(rows_module, "CHUNK", chunk)
-    found = norm_products(MemoryRows([bases[k].coordinates(torch.from_numpy(m)).norms for k, m in enumerate(RAW)]))
+    found = norm_products(MemoryRows([bases[k].coordinates(torch.from_numpy(m))["norms"] for k, m in enumerate(RAW)]))
     squared = np.stack([np.square(m - m.mean(0)).sum(1) for m in RAW])
     np.testing.assert_allclose(found, squared @ squared.T, rtol=1e-10)
 
@@ -48,36 +47,20 @@ def test_norms(whiten: bool, chunk: int, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("chunk", [1, 7, 64])
 def test_chunks_do_not_matter(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     coordinates, bases = prepared(whiten=True)
-    whole = cross_moments(coordinates, bases, PAIRS)
+    whole = cross_products(coordinates, bases, PAIRS)
     monkeypatch.setattr(rows_module, "CHUNK", chunk)
-    pieces = cross_moments(coordinates, bases, PAIRS)
-    assert pieces.count == whole.count
+    pieces = cross_products(coordinates, bases, PAIRS)
     for pair in PAIRS:
-        np.testing.assert_allclose(pieces.products[pair], whole.products[pair], atol=1e-10)
-
-
-def test_shards_add_up() -> None:
-    coordinates, bases = prepared(whiten=True)
-    whole = cross_moments(coordinates, bases, PAIRS)
-    parts = [
-        cross_moments(MemoryRows([m[a:b] for m in coordinates.matrices]), bases, PAIRS)
-        for a, b in ((0, 13), (13, 79), (79, 80))
-    ]
-    before = parts[0].products[0, 1].clone()
-    total = parts[0] + parts[1] + parts[2]
-    assert total.count == 80
-    for pair in PAIRS:
-        np.testing.assert_allclose(total.products[pair], whole.products[pair], atol=1e-10)
-    assert torch.equal(parts[0].products[0, 1], before), "adding changed a shard"
+        np.testing.assert_allclose(pieces[pair], whole[pair], atol=1e-12)
 
 
 def test_float32_chunks_are_summed_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows_module, "CHUNK", 64)
     x = torch.randn(64 * 60, 2, generator=torch.Generator().manual_seed(0))
     bases = {0: fit_basis(MemoryRows([x]), 0, whiten=False)}
-    found = cross_moments(MemoryRows([x]), bases, ((0, 0),)).products[0, 0]
+    found = cross_products(MemoryRows([x]), bases, [(0, 0)])[0, 0]
     assert found.dtype == torch.float64
-    np.testing.assert_allclose(found, x.double().T @ x.double(), rtol=2e-7, atol=1e-4)
+    np.testing.assert_allclose(found, x.double().T @ x.double() / len(x), rtol=2e-7, atol=1e-4 / len(x))
 
 
 @pytest.mark.parametrize("whiten", [True, False])
@@ -90,10 +73,10 @@ def test_products_of_the_largest_coordinates_are_exact(whiten: bool, monkeypatch
     rows = MemoryRows(layers)
     bases = {k: fit_basis(rows, k, whiten=whiten) for k in range(2)}
     single = [bases[k].coordinates(m) for k, m in enumerate(layers)]
-    heads = MemoryRows([w.head for w in single if w.head is not None])
-    found = cross_moments(MemoryRows([w.rows for w in single]), bases, ((0, 1),), heads).products[0, 1]
+    rows, heads = (MemoryRows([w[what] for w in single]) for what in ("rows", "heads"))
+    found = cross_products(rows, bases, [(0, 1)], heads)[0, 1]
     exact = [bases[k].transform(m, torch.float64) for k, m in enumerate(layers)]
-    error = (found - exact[0].T @ exact[1]).abs() / 1500
+    error = (found - exact[0].T @ exact[1] / 1500).abs()
     head = error[bases[0].head[:, None], bases[1].head]
     assert head.shape == (16, 16)
     assert head.max() < 1e-12
@@ -105,9 +88,4 @@ def test_no_pairs_no_reading() -> None:
         def chunk(self, layer: int, index: int) -> torch.Tensor:
             raise AssertionError("read a layer that no pair needs")
 
-    assert cross_moments(Unreadable([torch.zeros(5, 1)]), {}, ()).count == 0
-
-
-def test_moments_of_other_pairs_do_not_add() -> None:
-    with pytest.raises(ValueError, match="expected moments of the same pairs of layers, got"):
-        CrossMoments(((0, 1),)) + CrossMoments(((0, 2),))
+    assert cross_products(Unreadable([torch.zeros(5, 1)]), {}, ()) == {}

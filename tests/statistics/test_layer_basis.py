@@ -29,7 +29,7 @@ def test_whitened(shape: tuple[int, int], dtype: type) -> None:
     exact = x.astype(np.float64) - x.astype(np.float64).mean(0)
     tolerance = 1e-5 if dtype == np.float32 else 1e-9
     rank = min(shape[0] - 1, shape[1])
-    assert (basis.rank, basis.width, basis.n) == (rank, shape[1], shape[0])
+    assert (basis.rank, basis.n) == (rank, shape[0])
     assert w.dtype == torch.from_numpy(x).dtype
     np.testing.assert_allclose(w.double().T @ w.double() / len(x), np.eye(rank), atol=tolerance)
     np.testing.assert_allclose(w.double() @ basis.unit.double() * basis.sd, exact, atol=tolerance)
@@ -47,7 +47,7 @@ def test_scalars(shape: tuple[int, int], whiten: bool) -> None:
     np.testing.assert_allclose(basis.sd, x.std(0), rtol=1e-10)
     assert basis.spread == pytest.approx(np.linalg.norm(c.T @ c / len(x)), rel=1e-10)
     assert basis.scale == pytest.approx(np.square(c).sum() / len(x), rel=1e-10)
-    np.testing.assert_allclose(basis.coordinates(torch.from_numpy(x)).norms, np.square(c).sum(1), rtol=1e-8)
+    np.testing.assert_allclose(basis.coordinates(torch.from_numpy(x))["norms"], np.square(c).sum(1), rtol=1e-8)
     if not whiten:
         np.testing.assert_allclose(w, c / x.std(0), atol=1e-12)
         np.testing.assert_allclose(basis.variance, x.var(0), rtol=1e-10)
@@ -120,12 +120,12 @@ def test_coordinates_are_the_transformed_rows_with_a_head_in_float64(whiten: boo
     x = torch.from_numpy(related(60, 20, 3)[0].astype(np.float32))
     basis = fit_basis(MemoryRows([x]), 0, whiten=whiten)
     found, exact = basis.coordinates(x), basis.transform(x, torch.float64)
-    assert torch.equal(found.rows, basis.transform(x))
-    assert found.head is not None
-    assert found.head.dtype == torch.float64
-    np.testing.assert_allclose(found.head, exact[:, basis.head], atol=1e-14)
+    assert torch.equal(found["rows"][:, : basis.rank], basis.transform(x))
+    assert not found["rows"][:, basis.rank :].any()
+    assert found["heads"].dtype == torch.float64
+    np.testing.assert_allclose(found["heads"], exact[:, basis.head], atol=1e-14)
     assert set(basis.head.tolist()) == set(basis.variance.argsort(descending=True)[:16].tolist())
-    assert basis.coordinates(x, torch.float64).head is None, "all of it is in float64"
+    assert "heads" not in basis.coordinates(x, torch.float64), "all of it is in float64"
 
 
 @pytest.mark.parametrize(("rank", "width"), [(1, 2), (1, 3), (2, 5), (9, 14), (20, 40)])

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from stratoscope.data.tasks.data import TaskData
 from stratoscope.models.open.loading import ModelSpec, open_model
 from stratoscope.models.read import store
 from stratoscope.models.read.head import predict
-from stratoscope.models.surgery.blocks import truncated_to, without
+from stratoscope.models.surgery.blocks import keeping
 from stratoscope.models.text.examples import tokenise
 from stratoscope.results.depth import Depth
 from stratoscope.runs.folder import RunFolder
@@ -36,10 +35,10 @@ def found(calm: Path, tuned: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return depth(tuned, classification(), base=calm, out=tmp_path_factory.mktemp("depth"))
 
 
-def naive(folder: Path, task: TaskData, cut: Callable[..., Any], length: int = 24) -> float:
+def naive(folder: Path, task: TaskData, kept: Sequence[int], length: int = 24) -> float:
     """The metric of a model cut by surgery, in an evaluation of its own."""
     model = open_model(ModelSpec(str(folder), device="cpu"), task)
-    with cut(model.module):
+    with keeping(model.module, kept):
         scores = predict(model, tokenise(task, "validation", model.encoder, length=length))
     return metric_named(task.metric).score(scores, task.targets("validation"))
 
@@ -50,7 +49,7 @@ def naive(folder: Path, task: TaskData, cut: Callable[..., Any], length: int = 2
 def test_untuned_is_the_truncated_model_and_ends_with_the_whole_one(found: Depth, tuned: Path) -> None:
     curve = found.curve("untuned")
     for k in range(LAYERS):
-        assert curve.points[k].value == naive(tuned, classification(), lambda m, k=k: truncated_to(m, k))
+        assert curve.points[k].value == naive(tuned, classification(), range(1, k + 1))
     assert curve.points[-1] == found.full
     assert curve.replicates is not None
     np.testing.assert_array_equal(curve.replicates[:, -1], found.full_replicates)
@@ -67,7 +66,7 @@ def test_every_span_is_that_of_surgery(found: Depth, tuned: Path) -> None:
             if last < first:
                 assert np.isnan(got)
                 continue
-            assert got == naive(tuned, classification(), lambda m, a=first, b=last: without(m, a, b))
+            assert got == naive(tuned, classification(), [k for k in range(1, LAYERS) if not first <= k <= last])
             assert 0 <= found.skip_agreement[first - 1, last - 1] <= 1
 
 
@@ -85,7 +84,7 @@ def test_regressions_and_choices(task: TaskData, calm: Path, tmp_path: Path) -> 
     folder = finetune(calm, task, out=tmp_path / "tuned", options=LEARN)[0].folder
     got = depth(folder, task, base=calm, out=tmp_path / "run")
     for k, point in enumerate(got.curve("untuned").points):
-        assert point.value == pytest.approx(naive(folder, task, lambda m, k=k: truncated_to(m, k)), abs=1e-6)
+        assert point.value == pytest.approx(naive(folder, task, range(1, k + 1)), abs=1e-6)
     assert got.full.value > 0.8
     assert all(p.value > got.majority + 0.2 for p in got.curve("tuned").points[1:])
     assert got.skip_agreement is not None

@@ -14,7 +14,7 @@ from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.corpus import Corpus, Sentence
 from stratoscope.models.open.loading import CAUSAL, ModelSpec, open_model
 from stratoscope.models.read import perplexity as losses
-from stratoscope.models.read.perplexity import perplexities
+from stratoscope.models.read.perplexity import summaries, text_losses
 from stratoscope.models.surgery.blocks import exported
 from stratoscope.results.perplexity import Perplexities
 from stratoscope.studies.compare.study import compare
@@ -48,7 +48,7 @@ def test_every_depth_is_that_of_a_model_built_at_that_depth(family: str, tmp_pat
     found = perplexity(folder, TEXTS, out=tmp_path / "run")
     assert len(found) == found.model.layers == tiny.LAYERS + 1
     whole = open_model(ModelSpec(str(folder)), CAUSAL)
-    assert found[-1] == perplexities(whole, TEXTS)[-1]
+    assert found[-1] == summaries([text_losses(whole, TEXTS, 0)], TEXTS)[-1]
     for depth, point in enumerate(found):
         built = exported(whole.module, range(1, depth + 1))
         assert point.value == pytest.approx(slowly(built, whole.encoder.tokenizer), rel=1e-5)

@@ -18,10 +18,11 @@ from stratoscope.claims.claim import (
     Claim,
     Evidence,
 )
-from stratoscope.claims.scores import DEBIASED, Half, Scores, average, spans, stacked
+from stratoscope.claims.scores import DEBIASED, Half, Scores, average, spans
 from stratoscope.core.curve import Curve
 from stratoscope.core.value import Interval, Values
 from stratoscope.data.metrics import INTERVAL
+from stratoscope.measures.structure import stacked
 from stratoscope.results.depth import TUNED, TUNEDORIG, UNTUNED, Depth
 
 RESEMBLING = 0.5

@@ -17,7 +17,7 @@ from stratoscope.claims.claim import CONSTANT, EMPTY_HALF, FEW_LAYERS, FEWEST_LA
 from stratoscope.core.matrix import Matrix
 from stratoscope.core.model import ModelInfo
 from stratoscope.core.value import Values
-from stratoscope.measures.structure import best_split, split_on_resamples
+from stratoscope.measures.structure import best_splits, stacked
 from stratoscope.measures.table import WORTH_SAYING, chance_level, known_names, parse
 from stratoscope.results.comparison import Comparison
 
@@ -64,12 +64,10 @@ class Scores:
 
     def splits(self, model: str) -> tuple[Values, Values]:
         """Mean within and mean between the blocks of the model's best split, (1 + resamples,) each."""
-        own = self.matrix.between(model, model)
-        split, resampled = best_split(own), split_on_resamples(own)
-        if split is None:
+        found = best_splits(self.matrix.between(model, model))
+        if found is None:
             raise CannotTellError(FEW_LAYERS, f"two blocks need {FEWEST_LAYERS} layers of {model} that vary")
-        within, between = resampled if resampled is not None else (np.empty(0), np.empty(0))
-        return np.append(split.within, within), np.append(split.between, between)
+        return found[1:]
 
     def evidence(
         self,
@@ -99,11 +97,6 @@ class Scores:
             chance_level=self.level,
             **further,
         )
-
-
-def stacked(values: Values, replicates: Values | None) -> Values:
-    """The estimate, then each resample, along the first axis."""
-    return values[None] if replicates is None else np.concatenate([values[None], replicates])
 
 
 def average(values: Values, what: str) -> Values:

@@ -16,11 +16,18 @@ from stratoscope.claims.claim import (
     Claim,
     Evidence,
 )
-from stratoscope.claims.scores import Scores, average, halves, stacked
+from stratoscope.claims.scores import Scores, average, halves
 from stratoscope.core.curve import Curve
 from stratoscope.core.model import ModelInfo
 from stratoscope.core.value import Values
-from stratoscope.measures.structure import UNCHANGED, drift, localization_chance, localization_curves, unchanged
+from stratoscope.measures.structure import (
+    UNCHANGED,
+    drift,
+    localization_chance,
+    localization_curves,
+    stacked,
+    unchanged,
+)
 from stratoscope.results.comparison import Comparison
 
 MOSTLY = 2 / 3

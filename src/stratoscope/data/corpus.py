@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice, pairwise
-from typing import IO, Any, overload
+from typing import IO, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -106,21 +106,14 @@ def gather(rows: Iterable[tuple[int, Sentence]]) -> tuple[Sequence[Sentence], Se
 def _line(sentence: Sentence) -> bytes:
     """ASCII, so that half a surrogate pair survives too."""
     tags = None if sentence.tags is None else dict(sentence.tags)
-    parts: list[Any] = [sentence.text, sentence.words, sentence.pair, sentence.label, tags]
-    while parts[-1] is None:
-        parts.pop()
-    return json.dumps(parts, separators=(",", ":")).encode() + b"\n"
+    parts = [sentence.text, sentence.words, sentence.pair, sentence.label, tags]
+    return json.dumps(parts, separators=(",", ":")).encode()
 
 
 def _parsed(line: bytes) -> Sentence:
-    text, words, pair, label, tags = (json.loads(line) + [None] * 4)[:5]
-    return Sentence(
-        text,
-        None if words is None else tuple(words),
-        pair,
-        label,
-        None if tags is None else {name: tuple(values) for name, values in tags.items()},
-    )
+    text, words, pair, label, tags = json.loads(line)
+    tags = None if tags is None else {name: tuple(values) for name, values in tags.items()}
+    return Sentence(text, None if words is None else tuple(words), pair, label, tags)
 
 
 @dataclass(frozen=True)
@@ -149,14 +142,8 @@ class Corpus:
     @cached_property
     def fingerprint(self) -> str:
         """Sha256 over positions and content; the path, name and format of the source do not enter."""
-        h = hashlib.sha256(b"stratoscope corpus 1\n")
-        for position, sentence in zip(self.positions, self.sentences, strict=True):
-            for part in (str(position), *_fields(sentence)):
-                # A length before every field, so that no two different sentences share one byte string.
-                data = b"" if part is None else part.encode("utf-8", "surrogatepass")
-                h.update(b"-" if part is None else b"%d:" % len(data))
-                h.update(data)
-        return h.hexdigest()
+        rows = zip(self.positions, self.sentences, strict=True)
+        return digest("stratoscope corpus 1", (part for k, s in rows for part in (str(k), *_fields(s))))
 
     def sample(self, limit: int | None, seed: int) -> Corpus:
         """A random sample of at most `limit` sentences, in corpus order; the same for every model."""
@@ -167,18 +154,24 @@ class Corpus:
         if limit >= len(self):
             return self
         keep = sorted(random.Random(seed).sample(range(len(self)), limit))
+        positions = [self.positions[k] for k in keep]
         if isinstance(self.sentences, Spool) and limit > IN_MEMORY:
-            kept: Sequence[Sentence] = self.sentences.take(keep)
-            return replace(self, sentences=kept, positions=array("q", [self.positions[k] for k in keep]))
-        return replace(
-            self,
-            sentences=tuple(self.sentences[k] for k in keep),
-            positions=tuple(self.positions[k] for k in keep),
-        )
+            return replace(self, sentences=self.sentences.take(keep), positions=array("q", positions))
+        return replace(self, sentences=tuple(self.sentences[k] for k in keep), positions=tuple(positions))
 
     def slice(self, start: int, stop: int) -> Corpus:
         """Sentences `start` to `stop` as a corpus of their own."""
         return replace(self, sentences=self.sentences[start:stop], positions=self.positions[start:stop])
+
+
+def digest(kind: str, fields: Iterable[str | None]) -> str:
+    """Sha256 over fields in order, each with its length before it: no two different lists share one byte string."""
+    h = hashlib.sha256(f"{kind}\n".encode())
+    for part in fields:
+        data = b"" if part is None else part.encode("utf-8", "surrogatepass")
+        h.update(b"-" if part is None else b"%d:" % len(data))
+        h.update(data)
+    return h.hexdigest()
 
 
 def _fields(sentence: Sentence) -> Iterator[str | None]:

@@ -1,4 +1,4 @@
-"""Packages only some sources need, imported when they do."""
+"""Packages only some sources need, imported when they do, and what they say when they fail."""
 
 from __future__ import annotations
 
@@ -17,3 +17,8 @@ def optional_module(name: str, *, extra: str, wanted_for: str) -> Any:
         raise StratoscopeError(
             f"{wanted_for} needs the package {package}, which is not installed; run: pip install 'stratoscope[{extra}]'"
         ) from e
+
+
+def first_line(error: Exception) -> str:
+    """What another package's error says, in short."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
-from stratoscope.core.value import PERCENTILES, Interval, spread
+from stratoscope.core.value import PERCENTILES, Interval
 
 Floats = npt.NDArray[np.float64]
 Judge = Callable[[Floats, Floats], float]
@@ -22,7 +22,7 @@ REPLICATES = 1000
 FEWEST_REPLICATES = 20
 LEVEL = 0.95
 INTERVAL = Interval(LEVEL, PERCENTILES)
-"""What the intervals of a metric are unless said otherwise; `spread` makes them from `replicates`."""
+"""What the intervals of a metric are unless said otherwise; `core.value.spread` makes them from `replicates`."""
 RESAMPLES_AT_ONCE = 50
 """Resamples whose counts are held together where a metric is a mean over examples."""
 
@@ -32,9 +32,7 @@ class Metric:
     """The mean of one or two judgements of the same predictions, as GLUE averages them."""
 
     name: str
-    summary: str
     parts: tuple[tuple[str, Judge], ...]
-    bounds: tuple[float, float]
     regression: bool = False
     """Predictions are the one column of the scores, else the column with the highest score."""
     classes: int | None = None
@@ -121,22 +119,10 @@ def _spearman(predictions: Floats, labels: Floats) -> float:
 
 
 METRICS: tuple[Metric, ...] = (
-    Metric("accuracy", "share of examples whose highest score is the right one", (("accuracy", _accuracy),), (0, 1)),
-    Metric("matthews", "Matthews correlation of predicted and true classes", (("matthews", _matthews),), (-1, 1)),
-    Metric(
-        "f1",
-        "mean of accuracy and F1 of class 1, as GLUE averages them for MRPC and QQP",
-        (("accuracy", _accuracy), ("f1", _f1)),
-        (0, 1),
-        classes=2,
-    ),
-    Metric(
-        "correlation",
-        "mean of Pearson and Spearman correlation with the targets, as GLUE averages them for STS-B",
-        (("pearson", _pearson), ("spearman", _spearman)),
-        (-1, 1),
-        regression=True,
-    ),
+    Metric("accuracy", (("accuracy", _accuracy),)),
+    Metric("matthews", (("matthews", _matthews),)),
+    Metric("f1", (("accuracy", _accuracy), ("f1", _f1)), classes=2),  # as GLUE averages them for MRPC and QQP
+    Metric("correlation", (("pearson", _pearson), ("spearman", _spearman)), regression=True),  # for STS-B
 )
 """Every metric; a task names one."""
 
@@ -235,8 +221,8 @@ def percentiles(
 
 
 def _quantiles(drawn: Floats, level: float) -> tuple[float, float]:
-    low, high = spread(drawn[:1], drawn[:, None], Interval(level, PERCENTILES))
-    return float(low[0]), float(high[0])
+    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
 
 
 def _check_resampling(number: int, level: float) -> None:

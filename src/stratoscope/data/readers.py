@@ -47,33 +47,28 @@ def read_corpus(
     `text`, `pair` and `label` name columns of a table (else inferred); `columns` names those of a file with one word a
     line, or of a CSV/TSV without a header; `split` and `revision` choose within a hub data set.
     """
-    path = Path(source).expanduser()
-    roles = {"--text": text, "--pair": pair, "--label": label}
+    path, roles = Path(source).expanduser(), {"text": text, "pair": pair, "label": label}
+    suffix = path.suffix.lower()
     if path.is_dir():
         raise StratoscopeError(f"--data {source}: expected a file, got a folder; name one file in it")
     if not path.exists() and _hub_name(source):
-        _refuse(source, {"--columns": columns}, "a hub data set, whose columns have names")
+        _refuse(source, {"columns": columns}, "a hub data set, whose columns have names")
         table = hub_table(source, split=split, revision=revision)
-        return to_corpus(table, f"{source}/{split or DEFAULT_SPLIT}", text=text, pair=pair, label=label)
+        return to_corpus(table, f"{source}/{split or DEFAULT_SPLIT}", **roles)
     if not path.exists():
         raise StratoscopeError(f"--data {source}: expected a file, but it does not exist; check the path")
-    _refuse(source, {"--split": split, "--revision": revision}, "a file, not a hub data set")
-    suffix = path.suffix.lower()
-    if columns is not None and suffix in HEADERLESS:
-        return to_corpus(HEADERLESS[suffix](path, columns), path.name, text=text, pair=pair, label=label)
+    _refuse(source, {"split": split, "revision": revision}, "a file, not a hub data set")
     if suffix in TABLES:
-        _refuse(source, {"--columns": columns}, "a table, whose columns have names")
-        return to_corpus(TABLES[suffix](path), path.name, text=text, pair=pair, label=label)
+        if suffix not in HEADERLESS:
+            _refuse(source, {"columns": columns}, "a table, whose columns have names")
+        table = TABLES[suffix](path) if columns is None else HEADERLESS[suffix](path, columns)
+        return to_corpus(table, path.name, **roles)
     _refuse(source, roles, "not a table (.jsonl, .csv, .tsv, .parquet or a hub data set)")
-    return _read_untabled(path, suffix, columns)
-
-
-def _read_untabled(path: Path, suffix: str, columns: str | None) -> Corpus:
+    if suffix == ".conllu":
+        _refuse(source, {"columns": columns}, "CoNLL-U, whose columns are fixed")
+        return read_conllu(path)
     if suffix in COLUMN_FILES and columns is not None:
         return read_columns(path, columns)
-    if suffix == ".conllu":
-        _refuse(str(path), {"--columns": columns}, "CoNLL-U, whose columns are fixed")
-        return read_conllu(path)
     if suffix == ".txt":
         return read_plain(path)
     if suffix in COLUMN_FILES:
@@ -102,8 +97,8 @@ def _hub_name(source: str) -> bool:
     return bool(name) and not known_file and name[0] not in "./~\\" and name.count("/") <= 1
 
 
-def _refuse(source: str, flags: dict[str, str | None], what: str) -> None:
+def _refuse(source: str, options: dict[str, str | None], what: str) -> None:
     """An option that cannot apply is an error, not silently unused."""
-    for flag, value in flags.items():
+    for name, value in options.items():
         if value is not None:
-            raise StratoscopeError(f"--data {source} is {what}: {flag} '{value}' does not apply; leave it out")
+            raise StratoscopeError(f"--data {source} is {what}: --{name} '{value}' does not apply; leave it out")

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -36,13 +35,10 @@ LARGE = 1_000_000
 WORKER_ENVIRONMENT = ONE_THREAD | KEEP_MEMORY
 
 
-@dataclass(frozen=True)
 class InProcess:
     """One item after the other, with all of this process's threads."""
 
-    @property
-    def workers(self) -> int:
-        return 1
+    workers = 1
 
     def map(
         self, work: Callable[[Any, Item], Out], items: Sequence[Item], shared: Any = None
@@ -71,9 +67,10 @@ class ProcessPool:
             return
         common = pickle.dumps((work, shared))
         key = hashlib.sha256(common).digest()
-        handed, spare = _handed_over(common)
+        spare = Path(tempfile.gettempdir(), f"stratoscope-shared-{os.getpid()}-{secrets.token_hex(8)}")
         futures: dict[Future[bytes], int] = {}
         try:
+            handed = _handed_over(common, spare)
             pool = self._pool = self._pool or self._start()
             queue = iter(enumerate(items))
 
@@ -141,19 +138,14 @@ def _thread_pools() -> Any:
     return ThreadpoolController()  # type: ignore[no-untyped-call]
 
 
-def _handed_over(common: bytes) -> tuple[bytes | str, Path]:
-    """What to send with every item, itself or the name of a file that holds it, and the file to remove afterwards."""
-    path = Path(tempfile.gettempdir(), f"stratoscope-shared-{os.getpid()}-{secrets.token_hex(8)}")
+def _handed_over(common: bytes, path: Path) -> bytes | str:
+    """What to send with every item: itself, or the name of the file that then holds it."""
     if len(common) <= LARGE:
-        return common, path
-    try:
-        with disk_errors(path.parent):
-            path.touch(mode=0o600, exist_ok=False)
-            path.write_bytes(common)
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
-    return str(path), path
+        return common
+    with disk_errors(path.parent):
+        path.touch(mode=0o600, exist_ok=False)
+        path.write_bytes(common)
+    return str(path)
 
 
 _shared: dict[bytes, Any] = {}

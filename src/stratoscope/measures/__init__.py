@@ -1,1 +1,1 @@
-"""Similarity measures between layers: one file a measure, one table."""
+"""Similarity measures between layers: those of covariances in one file, others in one each, and one table."""

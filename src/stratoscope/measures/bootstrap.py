@@ -13,12 +13,11 @@ from torch import Tensor
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.value import BOOTSTRAP, JACKKNIFE, Interval, Values, spread
 from stratoscope.measures.kernels import weighted
-from stratoscope.measures.linear.heldout import Subset
 from stratoscope.measures.measure import Item
 from stratoscope.measures.score import score_layers
 from stratoscope.measures.table import Request, parse
 from stratoscope.runs.run import Run, Tensors
-from stratoscope.statistics.rows import LayerRows, MemoryRows, count, gather
+from stratoscope.statistics.rows import LayerRows, MemoryRows, Subset, count, gather
 
 FEWEST_REPLICATES = 20
 """Fewer do not tell a standard deviation."""

@@ -14,18 +14,14 @@ GUMBEL = math.exp(-0.5772156649)
 """exp(-γ): the mean of a maximum is its quantile at exp(-exp(-γ)/number)."""
 
 
-def _ratio(n: int, width: int) -> float:
-    return min(1.0, width / (n - 1))
-
-
 def linreg(n: int, width: int) -> float:
     """Mean R² of a regression on noise, d/n."""
-    return _ratio(n, width)
+    return min(1.0, width / (n - 1))
 
 
 def mixedsim(n: int, width: int) -> float:
     """Root of the mean R² of a regression on noise."""
-    return math.sqrt(_ratio(n, width))
+    return math.sqrt(linreg(n, width))
 
 
 def cca(n: int, width: int) -> float:
@@ -33,7 +29,7 @@ def cca(n: int, width: int) -> float:
 
     (a - b arctan(a/b)) / (π c) + max(0, 2 - 1/c), with a = 2 sqrt(c (1-c)) the largest below 1 and b = |1 - 2c|.
     """
-    c = _ratio(n, width)
+    c = linreg(n, width)
     a, b = 2 * math.sqrt(c * (1 - c)), abs(1 - 2 * c)
     return (a - b * math.atan2(a, b)) / (math.pi * c) + max(0.0, 2 - 1 / c)
 

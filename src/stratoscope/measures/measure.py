@@ -63,11 +63,11 @@ class Measure:
     summary: str
     reference: str
     symmetric: bool
-    bounds: tuple[float, float]
     invariant_x: frozenset[Invariance]
     """Changes of the first argument that leave the score as it is."""
     invariant_y: frozenset[Invariance]
     """Changes of the second argument that leave the score as it is."""
+    bounds: tuple[float, float] = (0, 1)
     compare: Callable[[Pair, float], Scores] | None = None
     """Scores of a pair of layers from their covariances, averaged over the best fraction."""
     rows: RowWork | None = None

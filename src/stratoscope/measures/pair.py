@@ -23,8 +23,8 @@ TINY = 1e-6
 """Below this canonical correlation, right vectors recovered from left ones are inexact: take a full SVD."""
 FAINT = 1e-3
 """Above this canonical correlation its square is well above float32's rounding."""
-WEAK = 0.05
-"""Below this canonical correlation, what float32 rounds of its square shows in its variates."""
+WEAK = 0.3
+"""Below this canonical correlation, float32's rounding of its square, eps / (2 rho), may move it by more than 2e-7."""
 NEAR = 1e-4
 """Squared correlations this near to each other have vectors that float32 mixes; they are told apart in float64."""
 BLOCK = 32

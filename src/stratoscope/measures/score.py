@@ -20,9 +20,8 @@ from stratoscope.measures.measure import Item, Sums
 from stratoscope.measures.pair import Pair
 from stratoscope.measures.table import Request, parse
 from stratoscope.runs.run import Run, Tensors
-from stratoscope.statistics.cross import Pairing, cross_moments, norm_products
+from stratoscope.statistics.cross import Pairing, cross_products, norm_products
 from stratoscope.statistics.layer import LayerBasis, deviations, fit_basis, layer_moments
-from stratoscope.statistics.products import padded
 from stratoscope.statistics.rows import LayerRows, MemoryRows, StoredRows, count
 
 PRECISE = 3e11
@@ -167,31 +166,27 @@ def _coordinates(
     items = [{"layer": k, "first": first, "last": last} for k in range(rows.layers) for first, last in spans]
     shared = {"rows": rows, "bases": bases, **how}
     kept = run.map_files(_transform, items, name="coordinates", key=[key, how], label="preparing rows", shared=shared)
-    by_chunk = {(i["layer"], c): k for i, k in zip(items, kept, strict=True) for c in range(i["first"], i["last"])}
+    by_chunk: dict[tuple[int, int], Any] = {
+        (i["layer"], c): k for i, k in zip(items, kept, strict=True) for c in range(i["first"], i["last"])
+    }
 
     def stored(what: str) -> LayerRows:
-        files: list[tuple[tuple[str, str], ...]] = []
-        matrices = []
-        for layer in range(rows.layers):
-            pieces = [(by_chunk[layer, c], f"{what}.{c:05d}") for c in range(chunks)]
-            if isinstance(pieces[0][0], Path):
-                files.append(tuple((str(path), name) for path, name in pieces))
-            else:
-                matrices.append(torch.cat([tensors[name] for tensors, name in pieces if isinstance(tensors, Mapping)]))
-        eps = tuple(rows.eps(k) for k in range(rows.layers))
-        return StoredRows(tuple(rows.sizes), tuple(files), eps) if files else MemoryRows(matrices)
+        pieces = [[(by_chunk[k, c], f"{what}.{c:05d}") for c in range(chunks)] for k in range(rows.layers)]
+        if not isinstance(kept[0], Path):
+            return MemoryRows([torch.cat([tensors[name] for tensors, name in of]) for of in pieces])
+        files = tuple(tuple((str(path), name) for path, name in of) for of in pieces)
+        return StoredRows(tuple(rows.sizes), files, tuple(rows.eps(k) for k in range(rows.layers)))
 
     return {what: stored(what) for what in kinds}
 
 
 def _transform(shared: Any, item: Item) -> Tensors:
-    """Coordinates and squared norms of some chunks of one layer."""
+    """What `LayerBasis.coordinates` gives of some chunks of one layer."""
     basis, dtype = _basis(shared["bases"][item["layer"]], transforms=True), torch.float64 if shared["precise"] else None
     out: dict[str, Tensor] = {}
     for c in range(item["first"], item["last"]):
-        w = basis.coordinates(shared["rows"].chunk(item["layer"], c), dtype)
-        out |= {f"rows.{c:05d}": padded(w.rows, 1), f"norms.{c:05d}": w.norms}
-        out |= {} if w.head is None else {f"heads.{c:05d}": w.head}
+        found = basis.coordinates(shared["rows"].chunk(item["layer"], c), dtype)
+        out |= {f"{what}.{c:05d}": values for what, values in found.items()}
     return out
 
 
@@ -206,13 +201,11 @@ def _score_tile(shared: Any, item: Item) -> Tensors:
     arrays: dict[str, Tensor] = {}
     for first in range(0, len(live), shared["at_once"]):
         some = live[first : first + shared["at_once"]]
-        moments = cross_moments(shared["rows"], bases, tuple(p for p in some if p not in itself), shared["heads"])
+        products = cross_products(shared["rows"], bases, [p for p in some if p not in itself], shared["heads"])
         for i, j in some:
             norms = shared["norms"][[i, j]][:, [i, j]]
-            if (i, j) in itself:
-                pair = Pair.itself(bases[i], norms)
-            else:
-                pair = Pair(bases[i], bases[j], moments.products.pop((i, j)).div_(moments.count), norms)
+            known = (i, j) in itself
+            pair = Pair.itself(bases[i], norms) if known else Pair(bases[i], bases[j], products.pop((i, j)), norms)
             for request in measures:
                 assert request.measure.compare is not None
                 result = request.measure.compare(pair, request.top)

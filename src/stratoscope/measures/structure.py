@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -46,52 +46,40 @@ def best_split(matrix: Matrix) -> Split | None:
     The diagonal is left out, asymmetric scores are averaged over both directions, and constant layers do not count.
     Any smooth matrix has a best split: judge a contrast only beside that of the untuned model.
     """
-    live = _layers_to_split(matrix)
-    if live is None:
-        return None
-    position, within, between = sharpest_split(matrix.values[np.ix_(live, live)])
-    return Split(matrix.rows[live[int(position)]].index, float(within), float(between))
+    found = best_splits(replace(matrix, replicates=None))
+    return None if found is None else Split(*(of[0].item() for of in found))
 
 
-def split_on_resamples(matrix: Matrix) -> tuple[Values, Values] | None:
-    """Within and between (resamples,) of each resample's own best split; None where there is no split."""
-    live = _layers_to_split(matrix)
-    if live is None or matrix.replicates is None:
-        return None
-    _, within, between = sharpest_split(matrix.replicates[:, live][:, :, live])
-    return within, between
-
-
-def sharpest_split(values: Values) -> tuple[Array, Values, Values]:
-    """Of matrices (..., n, n): first position of the upper block, mean within and mean between at the best split."""
-    n = values.shape[-1]
-    values = (values + np.swapaxes(values, -1, -2)) / 2
-    above = np.triu(np.ones((n, n), dtype=bool), 1)
-    within, between = [], []
-    sizes = range(FEWEST_IN_BLOCK, n - FEWEST_IN_BLOCK + 1)
-    for size in sizes:
-        lower = np.arange(n) < size
-        same = lower[:, None] == lower
-        within.append(values[..., above & same].mean(axis=-1))
-        between.append(values[..., above & ~same].mean(axis=-1))
-    inside, across = np.stack(within, axis=-1), np.stack(between, axis=-1)
-    best = (inside - across).argmax(axis=-1)[..., None]
-    within_best, between_best = (np.take_along_axis(a, best, axis=-1)[..., 0] for a in (inside, across))
-    return best[..., 0] + FEWEST_IN_BLOCK, within_best, between_best
-
-
-def _layers_to_split(matrix: Matrix) -> list[int] | None:
-    """Positions of the layers that vary; None where they are too few for two blocks."""
+def best_splits(matrix: Matrix) -> tuple[Array, Values, Values] | None:
+    """Fields of the `best_split` of the estimate and of each resample's own, (1 + resamples,) each; None if too few."""
     if matrix.rows != matrix.columns:
         raise ValueError("a split needs one model's layers on both axes")
     live = [k for k in range(len(matrix.rows)) if not np.isnan(matrix.values[k]).all()]
-    return live if len(live) >= 2 * FEWEST_IN_BLOCK else None
+    n = len(live)
+    if n < 2 * FEWEST_IN_BLOCK:
+        return None
+    values = stacked(matrix.values, matrix.replicates)[:, live][:, :, live]
+    lower, upper = np.triu_indices(n, 1)
+    pairs = np.ascontiguousarray((values + np.swapaxes(values, -1, -2))[:, lower, upper] / 2)
+    sizes = range(FEWEST_IN_BLOCK, n - FEWEST_IN_BLOCK + 1)
+    same = [(lower < size) == (upper < size) for size in sizes]
+    within = np.stack([pairs.compress(s, axis=1).mean(axis=-1) for s in same], axis=-1)
+    between = np.stack([pairs.compress(~s, axis=1).mean(axis=-1) for s in same], axis=-1)
+    best = (within - between).argmax(axis=-1)
+    each = np.arange(len(values))
+    starts = np.array([matrix.rows[k].index for k in live])[best + FEWEST_IN_BLOCK]
+    return starts, within[each, best], between[each, best]
+
+
+def stacked(values: Values, replicates: Values | None) -> Values:
+    """The estimate, then each resample, along the first axis."""
+    return values[None] if replicates is None else np.concatenate([values[None], replicates])
 
 
 def drift(matrix: Matrix, first: str, second: str) -> Curve | None:
     """1 − similarity of equal layers of two models, first to second; None where their layers are not the same."""
-    layers = tuple(_indices(matrix, first))
-    if layers != tuple(_indices(matrix, second)):
+    layers, same = (tuple(layer.index for layer in matrix.rows if layer.model == m) for m in (first, second))
+    if layers != same:
         return None
     block = matrix.between(first, second)
     replicates = None if block.replicates is None else 1 - np.diagonal(block.replicates, axis1=1, axis2=2)
@@ -117,20 +105,25 @@ def localization_curves(
 ) -> dict[str, Curve]:
     """The scores of `localization` as curves, with intervals where both measures were scored on the same resamples."""
     among = _trained(comparison) if among is None else among
-    values = _localization(*_localizing(comparison, among), standardise=standardise)
+    for needed in LOCALIZING:
+        if needed not in comparison:
+            raise StratoscopeError(f"localization needs neuronsim and svsim; '{needed}' is not in this result")
     single, whole = (comparison[m] for m in LOCALIZING)
-    replicates, low, high = None, values, values
-    if single.interval is not None and _paired(single, whole):
-        means = (_mean_with_others(_only(m.replicates, m, among)) for m in (single, whole) if m.replicates is not None)
-        replicates = _localization(*means, standardise=standardise)
-        low, high = spread(values, replicates, single.interval)
+    localized, distributed = (_mean_with_others(m, among) for m in (single, whole))
+    paired = single.interval == whole.interval and len(localized) == len(distributed) > 1
+    interval = single.interval if paired else None
+    if interval is None:
+        localized, distributed = localized[:1], distributed[:1]
+    if standardise:
+        localized, distributed = _standard(localized), _standard(distributed)
+    difference = localized - distributed
 
     def curve(model: str) -> Curve:
         k = [i for i, layer in enumerate(single.rows) if layer.model == model]
-        layers = tuple(single.rows[i].index for i in k)
-        if replicates is None:
-            return Curve("localization", layers, values[k])
-        return Curve("localization", layers, values[k], low[k], high[k], single.interval, replicates[:, k])
+        layers, values, replicates = tuple(single.rows[i].index for i in k), difference[0, k], difference[1:, k]
+        if interval is None:
+            return Curve("localization", layers, values)
+        return Curve("localization", layers, values, *spread(values, replicates, interval), interval, replicates)
 
     return {model: curve(model) for model in single.models if model in among}
 
@@ -140,42 +133,11 @@ def localization_chance(comparison: Comparison, *, standardise: bool = False) ->
 
     A layer's share of it depends on how many components hold 99 % of its variance, so layers differ in it.
     """
-    level = chance_level(parse("svsim").measure, *_size(comparison))
+    level = chance_level(parse("svsim").measure, comparison.data["rows"], max(m.width for m in comparison.models))
     if not standardise:
         return level
-    deviation = float(np.nanstd(_localizing(comparison, _trained(comparison))[1]))
+    deviation = float(np.nanstd(_mean_with_others(comparison["svsim"], _trained(comparison))[0]))
     return level / deviation if deviation > 0 else level
-
-
-def _localizing(comparison: Comparison, among: Collection[str]) -> tuple[Values, Values]:
-    """Mean neuronsim and mean svsim of each layer with the other layers; NaN for layers of models not among these."""
-    for needed in LOCALIZING:
-        if needed not in comparison:
-            raise StratoscopeError(f"localization needs neuronsim and svsim; '{needed}' is not in this result")
-    single, whole = (_mean_with_others(_only(comparison[m].values, comparison[m], among)) for m in LOCALIZING)
-    return single, whole
-
-
-def _localization(single: Values, whole: Values, *, standardise: bool) -> Values:
-    """(..., layers): the difference of the two series, z-scored first where that was asked for."""
-    if standardise:
-        single, whole = (_standard(s) for s in (single, whole))
-    return single - whole
-
-
-def _only(values: Values, matrix: Matrix, among: Collection[str]) -> Values:
-    """A copy (..., rows, columns) without the scores of models that are not among these."""
-    aside = np.array([layer.model not in among for layer in matrix.rows])
-    values = values.copy()
-    values[..., aside, :], values[..., aside] = np.nan, np.nan
-    return values
-
-
-def _paired(one: Matrix, two: Matrix) -> bool:
-    """Whether two matrices were scored on the same resamples."""
-    if one.replicates is None or two.replicates is None:
-        return False
-    return one.interval == two.interval and len(one.replicates) == len(two.replicates)
 
 
 def findings(comparison: Comparison, *, standardise: bool = False) -> dict[str, Any]:
@@ -252,11 +214,8 @@ def rank_neurons(comparison: Comparison, model: str, layer: int, *, by: str = "m
     width = next(m.width for m in comparison.models if m.name == model)
     trained = _trained(comparison)
     among = trained if model in trained else {model}
-    others = [
-        k
-        for k, other in enumerate(matrix.columns)
-        if k != row and other.model in among and not np.isnan(matrix.values[row, k])
-    ]
+    candidates = [k for k, other in enumerate(matrix.columns) if k != row and other.model in among]
+    others = [k for k in candidates if not np.isnan(matrix.values[row, k])]
     if not others:
         raise StratoscopeError(
             f"ranking neurons of {model}:{layer} needs another layer that varies; none is in this result"
@@ -276,26 +235,22 @@ def _trained(comparison: Comparison) -> set[str]:
     return {name for matrix in comparison.values() for name in matrix.models} - controls
 
 
-def _size(comparison: Comparison) -> tuple[int, int]:
-    """Number of rows, and width of the widest model."""
-    return comparison.data["rows"], max(m.width for m in comparison.models)
+def _mean_with_others(matrix: Matrix, among: Collection[str]) -> Values:
+    """(1 + resamples, layers): mean score of each layer with the other layers, itself the first argument.
 
-
-def _mean_with_others(values: Values) -> Values:
-    """(..., n, n) to (..., n): mean over the other layers, the layer itself first argument; NaN for a constant one."""
-    others = ~np.eye(values.shape[-1], dtype=bool) & ~np.isnan(values)
-    count = others.sum(-1)
-    return np.where(count > 0, np.where(others, values, 0).sum(-1) / np.maximum(count, 1), np.nan)
+    NaN for a constant layer and for those of models that are not among these, which do not count as others either.
+    """
+    values = stacked(matrix.values, matrix.replicates)
+    counts = np.array([layer.model in among for layer in matrix.rows])
+    others = ~np.eye(len(counts), dtype=bool) & np.outer(counts, counts) & ~np.isnan(values)
+    number = others.sum(-1)
+    return np.where(number > 0, np.where(others, values, 0).sum(-1) / np.maximum(number, 1), np.nan)
 
 
 def _standard(series: Values) -> Values:
     deviation = np.nanstd(series, axis=-1, keepdims=True)
     centred: Values = series - np.nanmean(series, axis=-1, keepdims=True)
     return centred / np.where(deviation > 0, deviation, 1)
-
-
-def _indices(matrix: Matrix, model: str) -> list[int]:
-    return [layer.index for layer in matrix.rows if layer.model == model]
 
 
 def _plain(value: float) -> float | None:

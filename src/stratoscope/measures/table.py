@@ -6,27 +6,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
+from stratoscope.measures import linear
+from stratoscope.measures.heldout import MIXEDSIM_HELDOUT
 from stratoscope.measures.kernels.kernel import CKASIM_MINIBATCH, CKASIM_RBF, MEDIAN_ROWS
 from stratoscope.measures.kernels.rsa import ROWS, RSA
-from stratoscope.measures.linear.alignment import CKASIM, CKASIM_DEBIASED, PROCRUSTES
-from stratoscope.measures.linear.canonical import CCA, PWSIM, SVSIM
-from stratoscope.measures.linear.heldout import MIXEDSIM_HELDOUT
-from stratoscope.measures.linear.neuronsim import NEURONSIM
-from stratoscope.measures.linear.regression import LINREG, MIXEDSIM
 from stratoscope.measures.measure import Measure
 
 MEASURES: tuple[Measure, ...] = (
-    NEURONSIM,
-    MIXEDSIM,
-    SVSIM,
-    PWSIM,
-    CKASIM,
-    CKASIM_DEBIASED,
+    linear.NEURONSIM,
+    linear.MIXEDSIM,
+    linear.SVSIM,
+    linear.PWSIM,
+    linear.CKASIM,
+    linear.CKASIM_DEBIASED,
     CKASIM_RBF,
     CKASIM_MINIBATCH,
-    CCA,
-    LINREG,
-    PROCRUSTES,
+    linear.CCA,
+    linear.LINREG,
+    linear.PROCRUSTES,
     RSA,
     MIXEDSIM_HELDOUT,
 )
@@ -78,12 +75,12 @@ def requests(names: list[str] | tuple[str, ...], *, n: int, width: int) -> tuple
     wanted: dict[str, Request] = {}
     notes: list[str] = []
     for name in names:
-        chosen = [Request(m) for m in MEASURES] if name == ALL else [parse(name)]
-        if name == ALL:
-            left_out = [r for r in chosen if not _fits(r.measure, n, width)]
-            chosen = [r for r in chosen if r not in left_out]
-            notes += [_why_left_out(r.measure, n, width) for r in left_out]
-        wanted |= {r.name: r for r in chosen}
+        for request in [Request(m) for m in MEASURES] if name == ALL else [parse(name)]:
+            why = _why_left_out(request.measure, n, width) if name == ALL else None
+            if why is None:
+                wanted[request.name] = request
+            else:
+                notes.append(why)
     measures = list(dict.fromkeys(r.measure for r in wanted.values()))
     notes += [text for m in measures if (text := _saturated(m, n, width))]
     notes += [text] if (text := _chance(wanted.values(), n, width)) else []
@@ -136,22 +133,17 @@ def _sampled(measure: Measure, n: int) -> str | None:
     return None
 
 
-def _fits(measure: Measure, n: int, width: int) -> bool:
+def _why_left_out(measure: Measure, n: int, width: int) -> str | None:
+    """Why `all` does not take a measure; None where it does."""
     if measure.quadratic and n > QUADRATIC_ROWS:
-        return False
-    return not (measure.saturates if n <= width else measure.for_few_rows)
-
-
-def _why_left_out(measure: Measure, n: int, width: int) -> str:
-    if measure.quadratic and n > QUADRATIC_ROWS:
-        return (
-            f"{measure.name} left out of 'all': its cost grows with the square of {n} rows; name it to have it anyway"
-        )
-    if measure.for_few_rows:
-        return (
-            f"{measure.name} left out of 'all': it is for rows that do not outnumber neurons; name it to have it anyway"
-        )
-    return f"{measure.name} left out of 'all': it is 1 for any two layers with {n} rows for {width} neurons"
+        why = f"its cost grows with the square of {n} rows; name it to have it anyway"
+    elif measure.saturates and n <= width:
+        why = f"it is 1 for any two layers with {n} rows for {width} neurons"
+    elif measure.for_few_rows and n > width:
+        why = "it is for rows that do not outnumber neurons; name it to have it anyway"
+    else:
+        return None
+    return f"{measure.name} left out of 'all': {why}"
 
 
 if len(set(known_names())) != len(MEASURES):

@@ -1,8 +1,9 @@
-"""Model families as data: where blocks, embeddings and the final norm live, and how inputs and blocks behave."""
+"""Model families as data: where blocks and the final norm live, and how inputs and blocks behave."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,17 +17,15 @@ class Family:
     """One row of the table; paths are relative to the base model (what `AutoModel` returns)."""
 
     name: str
-    model_types: tuple[str, ...]
-    """Values of `config.model_type` this row describes."""
+    """Value of `config.model_type` this row describes."""
     blocks: str
     """Path of the list of blocks."""
-    embeddings: tuple[str, ...]
-    """Paths of every module that takes part in layer 0."""
-    final_norm: str | None
-    """Path of the norm applied after the last block; layer L is its output."""
     description: str
     reference: str
-    block_returns: Literal["tensor", "tuple"] = "tensor"
+    relatives: tuple[str, ...] = ()
+    """Other values of `config.model_type` that it describes too."""
+    final_norm: str | None = None
+    """Path of the norm applied after the last block; layer L is its output."""
     sequence_first: bool = False
     """Blocks work on (sequence, batch, width) instead of (batch, sequence, width)."""
     looped: bool = False
@@ -48,17 +47,18 @@ class Family:
     detected: bool = False
     """Not from the table: the block list was found by looking, and verified when the model is opened."""
 
+    @property
+    def model_types(self) -> tuple[str, ...]:
+        return (self.name, *self.relatives)
+
 
 def _table(rows: Iterable[Family]) -> tuple[Family, ...]:
-    """Freeze the table; a name or a model type described twice is a programming error."""
+    """Freeze the table; a model type described twice is a programming error."""
     table = tuple(rows)
-    for kind, keys in (
-        ("name", [f.name for f in table]),
-        ("model type", [t for f in table for t in f.model_types]),
-    ):
-        for key in keys:
-            if keys.count(key) > 1:
-                raise ValueError(f"family {kind} '{key}' is in the table more than once; keep one row")
+    keys = [t for f in table for t in f.model_types]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise ValueError(f"family model type '{key}' is in the table more than once; keep one row")
     return table
 
 
@@ -66,30 +66,22 @@ FAMILIES: tuple[Family, ...] = _table(
     (
         Family(
             name="bert",
-            model_types=("bert",),
             blocks="encoder.layer",
-            embeddings=("embeddings",),
-            final_norm=None,
             segments=True,
             description="Post-norm encoder, masked words and next sentence",
             reference="Devlin et al. 2019, arXiv:1810.04805",
         ),
         Family(
             name="roberta",
-            model_types=("roberta", "xlm-roberta", "camembert"),
+            relatives=("xlm-roberta", "camembert"),
             blocks="encoder.layer",
-            embeddings=("embeddings",),
-            final_norm=None,
             positions="after-padding",
             description="BERT trained longer, byte-level BPE, no segments",
             reference="Liu et al. 2019, arXiv:1907.11692",
         ),
         Family(
             name="albert",
-            model_types=("albert",),
             blocks="encoder.albert_layer_groups",
-            embeddings=("embeddings", "encoder.embedding_hidden_mapping_in"),
-            final_norm=None,
             looped=True,
             segments=True,
             description="BERT that applies one shared block again and again",
@@ -97,41 +89,27 @@ FAMILIES: tuple[Family, ...] = _table(
         ),
         Family(
             name="electra",
-            model_types=("electra",),
             blocks="encoder.layer",
-            embeddings=("embeddings", "embeddings_project"),
-            final_norm=None,
             segments=True,
             description="BERT trained to spot replaced words",
             reference="Clark et al. 2020, arXiv:2003.10555",
         ),
         Family(
             name="distilbert",
-            model_types=("distilbert",),
             blocks="transformer.layer",
-            embeddings=("embeddings",),
-            final_norm=None,
             description="BERT distilled to half its blocks, no segments",
             reference="Sanh et al. 2019, arXiv:1910.01108",
         ),
         Family(
             name="mpnet",
-            model_types=("mpnet",),
             blocks="encoder.layer",
-            embeddings=("embeddings",),
-            final_norm=None,
-            block_returns="tuple",
             positions="after-padding",
             description="Masked and permuted words, relative position bias",
             reference="Song et al. 2020, arXiv:2004.09297",
         ),
         Family(
             name="xlnet",
-            model_types=("xlnet",),
             blocks="layer",
-            embeddings=("word_embedding",),
-            final_norm=None,
-            block_returns="tuple",
             sequence_first=True,
             cls="last",
             pads_left=True,
@@ -142,22 +120,14 @@ FAMILIES: tuple[Family, ...] = _table(
         ),
         Family(
             name="deberta",
-            model_types=("deberta",),
             blocks="encoder.layer",
-            embeddings=("embeddings",),
-            final_norm=None,
-            block_returns="tuple",
             segments=True,
             description="Content and position attend apart",
             reference="He et al. 2021, arXiv:2006.03654",
         ),
         Family(
             name="deberta-v2",
-            model_types=("deberta-v2",),
             blocks="encoder.layer",
-            embeddings=("embeddings",),
-            final_norm=None,
-            block_returns="tuple",
             segments=True,
             with_first=(("encoder.conv", "conv_kernel_size"),),
             needs_block=True,
@@ -166,9 +136,7 @@ FAMILIES: tuple[Family, ...] = _table(
         ),
         Family(
             name="modernbert",
-            model_types=("modernbert",),
             blocks="layers",
-            embeddings=("embeddings",),
             final_norm="final_norm",
             per_layer=("layer_types",),
             description="Pre-norm encoder, rotary positions, local and global attention",
@@ -176,9 +144,7 @@ FAMILIES: tuple[Family, ...] = _table(
         ),
         Family(
             name="gpt2",
-            model_types=("gpt2",),
             blocks="h",
-            embeddings=("wte", "wpe"),
             final_norm="ln_f",
             cls="last",
             description="Pre-norm decoder, learned positions",
@@ -186,9 +152,7 @@ FAMILIES: tuple[Family, ...] = _table(
         ),
         Family(
             name="llama",
-            model_types=("llama",),
             blocks="layers",
-            embeddings=("embed_tokens",),
             final_norm="norm",
             cls="last",
             description="Pre-norm decoder, rotary positions, gated feed-forward",
@@ -196,9 +160,7 @@ FAMILIES: tuple[Family, ...] = _table(
         ),
         Family(
             name="qwen2",
-            model_types=("qwen2",),
             blocks="layers",
-            embeddings=("embed_tokens",),
             final_norm="norm",
             cls="last",
             per_layer=("layer_types",),
@@ -207,9 +169,7 @@ FAMILIES: tuple[Family, ...] = _table(
         ),
         Family(
             name="qwen3",
-            model_types=("qwen3",),
             blocks="layers",
-            embeddings=("embed_tokens",),
             final_norm="norm",
             cls="last",
             per_layer=("layer_types",),
@@ -218,9 +178,7 @@ FAMILIES: tuple[Family, ...] = _table(
         ),
         Family(
             name="gemma2",
-            model_types=("gemma2",),
             blocks="layers",
-            embeddings=("embed_tokens",),
             final_norm="norm",
             cls="last",
             per_layer=("layer_types",),
@@ -284,21 +242,37 @@ def blocks(model: nn.Module, family: Family) -> list[nn.Module]:
     return [held[int(k / (n / len(held)))] for k in range(n)]
 
 
-def embeddings(model: nn.Module, family: Family) -> list[nn.Module]:
-    """Every module that takes part in layer 0 and exists in this model (a projection may not)."""
-    held = dict(base(model).named_modules())
-    return [held[path] for path in family.embeddings if path in held]
-
-
 def final_norm(model: nn.Module, family: Family) -> nn.Module | None:
     """The norm between the last block and layer L, if the family has one."""
     return None if family.final_norm is None else base(model).get_submodule(family.final_norm)
 
 
-def block_output(output: Any, family: Family) -> Tensor:
-    """The hidden state (batch, sequence, width) in what a block returned."""
-    hidden: Tensor = output[0] if isinstance(output, tuple) else output
-    return hidden.transpose(0, 1) if family.sequence_first else hidden
+@contextmanager
+def watching(model: nn.Module, family: Family) -> Iterator[list[tuple[Tensor, Any]]]:
+    """Note of each run of a block what it was given and what it returned, in order of application."""
+    runs: list[tuple[Tensor, Any]] = []
+
+    def note(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        tensors = (x for x in (*args, *kwargs.values()) if isinstance(x, Tensor))
+        runs.append((kwargs["hidden_states"] if "hidden_states" in kwargs else next(tensors), output))
+
+    with ExitStack() as hooks:
+        for block in dict.fromkeys(blocks(model, family)):  # ALBERT applies one module many times
+            hooks.enter_context(block.register_forward_hook(note, with_kwargs=True))
+        yield runs
+
+
+@contextmanager
+def answering(module: Any, forward: Callable[..., Any]) -> Iterator[None]:
+    """Let a module answer `forward` whatever it computes itself; it is put back afterwards."""
+    replaced = vars(module).get("forward")
+    module.forward = forward
+    try:
+        yield
+    finally:
+        del module.forward  # the class's own shows again
+        if replaced is not None:
+            module.forward = replaced
 
 
 def detect(model: nn.Module) -> Family:
@@ -321,7 +295,7 @@ def detect(model: nn.Module) -> Family:
         )
     wanted = getattr(config.get_text_config(), "num_hidden_layers", None)
     path, _ = next((item for item in lists if len(item[1]) == wanted), max(lists, key=lambda item: len(item[1])))
-    parent, _, _ = path.rpartition(".")
+    parent = path.rpartition(".")[0]
     beside = [
         name
         for name, child in inner.get_submodule(parent).named_children()
@@ -329,9 +303,7 @@ def detect(model: nn.Module) -> Family:
     ]
     return Family(
         name=config.model_type,
-        model_types=(config.model_type,),
         blocks=path,
-        embeddings=tuple(name for name, child in inner.named_children() if "emb" in name.lower()),
         final_norm=".".join(filter(None, (parent, beside[-1]))) if beside else None,
         cls="last" if generates(config) else "first",
         segments=getattr(config, "type_vocab_size", 0) > 1,

@@ -42,10 +42,9 @@ ILL_CONDITIONED = 3e3
 
 @dataclass(frozen=True)
 class LayerMoments:
-    """Mean and scatter of rows, added up in float64 around some shift; `a + b` merges shards.
+    """Mean and scatter of rows, added up in float64 around a shift near their mean.
 
-    The shift, by default the chunk's own mean, keeps neurons whose mean is thousands of times their spread from
-    cancelling to nothing.
+    The shift keeps neurons whose mean is thousands of times their spread from cancelling to nothing.
     """
 
     count: int
@@ -54,29 +53,6 @@ class LayerMoments:
     """Sum of the shifted rows."""
     scatter: Tensor
     """Sum of outer products of the shifted rows, or of their squares where only variances are wanted."""
-
-    @classmethod
-    def of(cls, chunk: Tensor, *, full: bool = True, shift: Tensor | None = None) -> LayerMoments:
-        """Moments of one chunk of rows: the whole scatter matrix, or only its diagonal."""
-        shift = chunk.double().mean(0) if shift is None else shift
-        c = chunk - shift
-        return cls(len(c), shift, c.sum(0), gram(c.T) if full else c.square().sum(0))
-
-    def __add__(self, other: LayerMoments) -> LayerMoments:
-        """Merge two shards, whatever each was shifted by (Chan et al. 1983)."""
-        if self.scatter.shape != other.scatter.shape:
-            raise ValueError(
-                f"expected moments of one kind and width, got shapes {tuple(self.scatter.shape)} and"
-                f" {tuple(other.scatter.shape)}"
-            )
-        move = other.shift - self.shift
-        scatter = self.scatter + other.scatter
-        if move.any():
-            cross, step = (torch.outer, move) if scatter.ndim == 2 else (torch.mul, move)
-            twice = cross(other.total, step)
-            scatter = scatter + twice + (twice.T if scatter.ndim == 2 else twice) + other.count * cross(step, step)
-        total = self.total + other.total + other.count * move
-        return LayerMoments(self.count + other.count, self.shift, total, scatter)
 
     @property
     def mean(self) -> Tensor:
@@ -94,18 +70,6 @@ class LayerMoments:
         """Biased variance of each neuron, at least 0."""
         squares = self.scatter.diagonal() if self.scatter.ndim == 2 else self.scatter
         return (squares / self.count - (self.total / self.count).square()).clamp_min(0)
-
-
-@dataclass(frozen=True)
-class Coordinates:
-    """Rows of a layer in its basis."""
-
-    rows: Tensor
-    """One column for each coordinate."""
-    norms: Tensor
-    """‖x - mean‖² of each row, float64: debiased CKA takes large ones from each other."""
-    head: Tensor | None
-    """The columns of `LayerBasis.head` in float64; None where all columns are."""
 
 
 @dataclass(frozen=True)
@@ -131,11 +95,6 @@ class LayerBasis:
     to: Tensor | None = None
     unit: Tensor | None = None
     """Correlation of each coordinate (rows) with each neuron (columns), in the precision of the coordinates."""
-
-    @property
-    def width(self) -> int:
-        """Number of neurons."""
-        return len(self.mean)
 
     @property
     def whitened(self) -> bool:
@@ -195,14 +154,18 @@ class LayerBasis:
         """Which coordinates have the largest variance, `HEAD` of them at most."""
         return self.variance.topk(min(HEAD, self.rank)).indices
 
-    def coordinates(self, chunk: Tensor, dtype: torch.dtype | None = None) -> Coordinates:
-        """Rows in this basis, and what of them is needed in float64 whatever the precision of the coordinates."""
+    def coordinates(self, chunk: Tensor, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
+        """Rows in this basis (`rows`, padded), and what of them is needed in float64 whatever their precision.
+
+        That is ‖x - mean‖² of each row (`norms`; debiased CKA takes large ones from each other) and, unless all columns
+        are in float64, those of `head` (`heads`).
+        """
         dtype = dtype or chunk.dtype
         u = standardise(chunk, self.mean, self.sd)
-        head = None
+        found = {"rows": padded(self._mapped(u, dtype), 1), "norms": torch.mv(u.square(), self.sd.square())}
         if dtype != torch.float64:
-            head = u[:, self.head] if self.to is None else u @ self.to[:, self.head]
-        return Coordinates(self._mapped(u, dtype), torch.mv(u.square(), self.sd.square()), head)
+            found["heads"] = u[:, self.head] if self.to is None else u @ self.to[:, self.head]
+        return found
 
     def transform(self, chunk: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         """Rows in this basis, in the rows' own precision unless told; the mean is taken off in float64."""
@@ -218,11 +181,15 @@ class LayerBasis:
 
 
 def layer_moments(rows: LayerRows, layer: int, *, full: bool = True) -> LayerMoments:
-    """Moments of one layer in one pass over its rows."""
-    moments = LayerMoments.of(rows.chunk(layer, 0), full=full)
-    for k in range(1, len(rows.sizes)):
-        moments = moments + LayerMoments.of(rows.chunk(layer, k), full=full, shift=moments.shift)
-    return moments
+    """Moments of one layer in one pass over its rows, with the whole scatter matrix or only its diagonal."""
+    shift = rows.chunk(layer, 0).double().mean(0)
+    total = torch.zeros_like(shift)
+    scatter = torch.zeros((len(shift),) * (2 if full else 1), dtype=torch.float64)
+    for chunk in chunks(rows, layer):
+        c = chunk - shift
+        total += c.sum(0)
+        scatter += gram(c.T) if full else c.square().sum(0)
+    return LayerMoments(count(rows), shift, total, scatter)
 
 
 def standardise(chunk: Tensor, mean: Tensor, sd: Tensor) -> Tensor:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Protocol
 
@@ -86,6 +88,41 @@ class StoredRows:
         return tensor
 
 
+@dataclass(frozen=True)
+class Subset:
+    """Some of the rows, in their order; each knows where in the whole it stands."""
+
+    rows: LayerRows
+    index: Tensor
+    """Positions in `rows`, increasing; a row may repeat."""
+
+    @cached_property
+    def _kept(self) -> list[tuple[int, Tensor]]:
+        """Chunks that have rows here, and which rows of theirs."""
+        found, start = [], 0
+        for k, end in enumerate(accumulate(self.rows.sizes)):
+            inside = self.index[(self.index >= start) & (self.index < end)] - start
+            if len(inside):
+                found.append((k, inside))
+            start = end
+        return found
+
+    @property
+    def sizes(self) -> list[int]:
+        return [len(which) for _, which in self._kept]
+
+    @property
+    def layers(self) -> int:
+        return self.rows.layers
+
+    def eps(self, layer: int) -> float:
+        return self.rows.eps(layer)
+
+    def chunk(self, layer: int, index: int) -> Tensor:
+        k, which = self._kept[index]
+        return self.rows.chunk(layer, k)[which]
+
+
 def count(rows: LayerRows) -> int:
     """Number of rows."""
     return sum(rows.sizes)
@@ -101,10 +138,4 @@ def gather(rows: LayerRows, layer: int, index: Tensor | None = None) -> Tensor:
     if index is None:
         return torch.cat(list(chunks(rows, layer)))
     order = torch.argsort(index, stable=True)
-    parts, start = [], 0
-    for k, size in enumerate(rows.sizes):
-        inside = index[order][(index[order] >= start) & (index[order] < start + size)] - start
-        if len(inside):
-            parts.append(rows.chunk(layer, k)[inside])
-        start += size
-    return torch.cat(parts)[torch.argsort(order)]
+    return gather(Subset(rows, index[order]), layer)[torch.argsort(order)]

@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.data.extras import optional_module
+from stratoscope.data.extras import first_line, optional_module
 from stratoscope.data.formats.tables import Literal, Table
 
 DEFAULT_SPLIT = "validation"
@@ -66,18 +66,13 @@ def _unreadable(asked: str, split: str | None, online: bool, error: Exception) -
         )
     if isinstance(error, OSError):
         return StratoscopeError(
-            f"{asked}: expected a file or a hub data set, got neither ({_first_line(error)})",
+            f"{asked}: expected a file or a hub data set, got neither ({first_line(error)})",
             "check the path or the name",
         )
     return StratoscopeError(
-        f"{asked}: the hub data set could not be read with split '{split or DEFAULT_SPLIT}' ({_first_line(error)})",
+        f"{asked}: the hub data set could not be read with split '{split or DEFAULT_SPLIT}' ({first_line(error)})",
         "choose another with --split, or a configuration with 'name:config'",
     )
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__
 
 
 def _table(source: str, dataset: Any) -> Table:

@@ -11,8 +11,8 @@ from itertools import islice
 from pathlib import Path
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.data.extras import optional_module
-from stratoscope.data.formats.tables import Literal, Table
+from stratoscope.data.extras import first_line, optional_module
+from stratoscope.data.formats.tables import Literal, Table, no_rows
 from stratoscope.data.formats.textfile import numbered_lines, text_stream
 
 IGNORED = "_"
@@ -41,7 +41,7 @@ def jsonl_table(path: Path) -> Table:
     """One JSON object a line; columns are all keys seen, in order."""
     columns = tuple(dict.fromkeys(key for row in _json_rows(path) for key in row))
     if not columns and next(_json_rows(path), None) is None:
-        raise _empty(path)
+        raise no_rows(path)
     return Table(str(path), columns, lambda names: _json_rows(path))
 
 
@@ -122,9 +122,8 @@ def _parquet_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError, NotImplementedError) as e:
-        reason = (str(e).strip() or type(e).__name__).splitlines()[0].rstrip(".")
         raise StratoscopeError(
-            f"{path}: expected a Parquet file, got something unreadable ({reason}); write it again"
+            f"{path}: expected a Parquet file, got something unreadable ({first_line(e)}); write it again"
         ) from e
 
 
@@ -132,7 +131,7 @@ def _delimited(path: Path, read: Callable[[], Iterator[tuple[int, list[str]]]], 
     if columns is None:
         names = tuple(next(read(), (0, ()))[1])
         if not names:
-            raise _empty(path)
+            raise no_rows(path)
         named = [n for n in names if n]
         if len(set(named)) < len(named):
             raise StratoscopeError(
@@ -152,11 +151,7 @@ def _delimited(path: Path, read: Callable[[], Iterator[tuple[int, list[str]]]], 
             yield dict(zip(names, record, strict=True))
 
     if next(rows(()), None) is None:
-        raise _empty(path)
+        raise no_rows(path)
     used = tuple(dict.fromkeys(n for n in names if n and n != IGNORED))
     ways = ("name the columns with --columns if the file has no header",) if columns is None else ()
     return Table(str(path), used, rows, ways)
-
-
-def _empty(path: Path) -> StratoscopeError:
-    return StratoscopeError(f"{path}: expected rows of text, got no rows; give a file with data")

@@ -75,7 +75,7 @@ class _Roles:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self.texts, *((self.label,) if self.label is not None else ()))))
+        return tuple(dict.fromkeys(c for c in (*self.texts, self.label) if c is not None))
 
 
 def to_corpus(
@@ -90,7 +90,7 @@ def to_corpus(
 
 
 def _read(table: Table, name: str, roles: _Roles) -> Corpus:
-    doubts, count, labelled = _Doubts(roles), 0, False
+    count, labelled = 0, False
 
     def rows() -> Iterator[tuple[int, Sentence]]:
         nonlocal count, labelled
@@ -100,26 +100,26 @@ def _read(table: Table, name: str, roles: _Roles) -> Corpus:
             labelled |= label is not None
             texts = [_text(table, k, column, row.get(column)) for column in roles.texts]
             if all(t.strip() for t in texts):
-                doubts.see(k, texts)
                 yield k, Sentence(texts[0], pair=texts[1] if len(texts) > 1 else None, label=label)
 
     sentences, positions = gather(rows())
     if not count:
-        raise StratoscopeError(f"{table.source}: expected rows of text, got no rows; give a file with data")
+        raise no_rows(table.source)
     if not sentences:
         raise StratoscopeError(
             f"{table.source}: no usable text: expected it in {_list(roles.texts)}, got only blanks ({count} rows)",
             f"name another column with --text (columns: {_list(table.columns)})",
         )
-    doubts.settle(table)
     columns = {"text": roles.text, "pair": roles.pair, "label": roles.label if labelled else None}
-    return Corpus(
-        name,
-        sentences,
-        positions,
-        skipped=count - len(sentences),
-        columns={role: column for role, column in columns.items() if column is not None},
-    )
+    used = {role: column for role, column in columns.items() if column is not None}
+    corpus = Corpus(name, sentences, positions, skipped=count - len(sentences), columns=used)
+    _check_texts(table, roles, corpus)
+    return corpus
+
+
+def no_rows(source: object) -> StratoscopeError:
+    """The error for a source without any row."""
+    return StratoscopeError(f"{source}: expected rows of text, got no rows; give a file with data")
 
 
 def _roles(table: Table, *, text: str | None, pair: str | None, label: str | None) -> _Roles:
@@ -195,61 +195,40 @@ def _label(table: Table, k: int, row: Mapping[str, object], roles: _Roles) -> st
     )
 
 
-def _text(table: Table, k: int, column: str, value: object) -> str:
-    if isinstance(value, str) and not isinstance(value, Literal):
-        return value
-    raise StratoscopeError(
-        f"{table.source}: row {k + 1}, column '{column}': expected text, got {_describe(value)}",
+def _no_text(table: Table, k: int, column: str, got: str) -> StratoscopeError:
+    return StratoscopeError(
+        f"{table.source}: row {k + 1}, column '{column}': expected text, got {got}",
         f"name the text column with --text (columns: {_list(table.columns)})",
     )
 
 
-class _Doubts:
-    """Whether a column named as text really holds numbers or the names of classes, from its rows one by one."""
+def _text(table: Table, k: int, column: str, value: object) -> str:
+    if isinstance(value, str) and not isinstance(value, Literal):
+        return value
+    raise _no_text(table, k, column, _describe(value))
 
-    def __init__(self, roles: _Roles) -> None:
-        self.roles = roles
-        self.numbers = [True] * len(roles.texts)
-        """Of each text column: nothing but numbers so far."""
-        self.words: set[str] | None = set()
-        """Different texts so far, while all are single words and could be names of classes."""
-        self.count = 0
-        self.first: tuple[int, list[str]] = (0, [])
-        """Number and texts of the first row."""
 
-    def see(self, k: int, texts: list[str]) -> None:
-        """Look at one row."""
-        if not self.count:
-            self.first = (k, texts)
-        self.count += 1
-        self.numbers = [
-            so_far and _NUMBER.fullmatch(t) is not None for so_far, t in zip(self.numbers, texts, strict=True)
-        ]
-        if self.words is not None:
-            self.words.add(texts[0].strip())
-            if len(texts[0].split()) != 1 or len(self.words) > MOST_CLASSES:
-                self.words = None
+def _check_texts(table: Table, roles: _Roles, corpus: Corpus) -> None:
+    """Refuse a column that is no text.
 
-    def settle(self, table: Table) -> None:
-        """Refuse a column that is no text.
-
-        Files without types (CSV) show a label column named as text only by holding nothing but numbers, or a few
-        single words over and over; a second text may be so (the choices yes and no).
-        """
-        (k, texts), advice = self.first, f"name the text column with --text (columns: {_list(table.columns)})"
-        for column, only_numbers, text in zip(self.roles.texts, self.numbers, texts, strict=True):
-            if only_numbers:
-                raise StratoscopeError(
-                    f"{table.source}: row {k + 1}, column '{column}': expected text, got the number {text} "
-                    "and numbers only in the whole column",
-                    advice,
-                )
-        if self.words is not None and self.count >= JUDGED and len(self.words) <= self.count // RETURNS:
-            raise StratoscopeError(
-                f"{table.source}: row {k + 1}, column '{self.roles.text}': expected text, got the label"
-                f" '{texts[0].strip()}' and no more than {len(self.words)} different words in {self.count} rows",
-                advice,
-            )
+    Files without types (CSV) show a label column named as text only by holding nothing but numbers, or a few single
+    words over and over; a second text may be so (the choices yes and no). The first row of real text settles it.
+    """
+    first, row = corpus.sentences[0], corpus.positions[0]
+    for column, text, whole in (
+        (roles.text, first.text, (s.text for s in corpus.sentences)),
+        (roles.pair, first.pair, (s.pair for s in corpus.sentences)),
+    ):
+        if column is not None and all(t is not None and _NUMBER.fullmatch(t) for t in whole):
+            raise _no_text(table, row, column, f"the number {text} and numbers only in the whole column")
+    words = set()
+    for sentence in corpus.sentences:
+        words.add(sentence.text.strip())
+        if len(sentence.text.split()) != 1 or len(words) > MOST_CLASSES:
+            return
+    if len(corpus) >= JUDGED and len(words) <= len(corpus) // RETURNS:
+        often = f"no more than {len(words)} different words in {len(corpus)} rows"
+        raise _no_text(table, row, roles.text, f"the label '{first.text.strip()}' and {often}")
 
 
 def _describe(value: object) -> str:

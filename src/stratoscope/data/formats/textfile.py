@@ -21,7 +21,13 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     """
     with _opened(path) as f:
         for number, line in enumerate(f, start=1):
-            text = _decoded(path, number, line).removesuffix("\n").removesuffix("\r")
+            try:
+                text = line.decode("utf-8").removesuffix("\n").removesuffix("\r")
+            except UnicodeDecodeError as e:
+                raise StratoscopeError(
+                    f"{path}: expected UTF-8 text, got byte 0x{line[e.start]:02x} on line {number}; "
+                    f"convert it first, for example with 'iconv -f latin1 -t utf-8 {path} > utf8-{path.name}'"
+                ) from e
             yield number, text.removeprefix(MARK) if number == 1 else text
 
 
@@ -46,13 +52,3 @@ def _opened(path: Path) -> Iterator[io.BufferedReader]:
         raise StratoscopeError(f"{path}: cannot be read ({e.strerror}); check its permissions") from e
     with f:
         yield f
-
-
-def _decoded(path: Path, number: int, line: bytes) -> str:
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError as e:
-        raise StratoscopeError(
-            f"{path}: expected UTF-8 text, got byte 0x{line[e.start]:02x} on line {number}; "
-            f"convert it first, for example with 'iconv -f latin1 -t utf-8 {path} > utf8-{path.name}'"
-        ) from e

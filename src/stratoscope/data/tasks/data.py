@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
-from stratoscope.data.corpus import Corpus, Sentence
+from stratoscope.data.corpus import Corpus, Sentence, digest
 
 SINGLE, PAIR, CHOICE = FORMATS = ("single", "pair", "choice")
 """One text a row; two texts a row; one text with several candidate continuations or answers."""
@@ -54,7 +53,17 @@ class TaskData:
 
     def __post_init__(self) -> None:
         for split in SPLITS:
-            self._check(split)
+            examples = self.split(split)
+            n = len(examples)
+            if n < 2:
+                raise StratoscopeError(
+                    f"{self.name}: expected at least 2 {split} rows, got {n}; too few to learn or judge from"
+                )
+            if len({e.label for e in examples}) < 2:
+                raise StratoscopeError(
+                    f"{self.name}: expected {split} rows with different labels, got {n} rows all labelled "
+                    f"'{self._named(examples[0])}'; give rows of at least two classes"
+                )
 
     @property
     def regression(self) -> bool:
@@ -63,13 +72,7 @@ class TaskData:
     @cached_property
     def fingerprint(self) -> str:
         """Sha256 over format, label names and examples in order; name, note, metric and paths do not enter."""
-        h = hashlib.sha256(b"stratoscope task 1\n")
-        for part in self._fields():
-            # A length before every field, so that no two different tasks share one byte string.
-            data = b"" if part is None else part.encode("utf-8", "surrogatepass")
-            h.update(b"-" if part is None else b"%d:" % len(data))
-            h.update(data)
-        return h.hexdigest()
+        return digest("stratoscope task 1", self._fields())
 
     def split(self, name: str) -> tuple[Example, ...]:
         """The examples of `train` or `validation`."""
@@ -89,11 +92,10 @@ class TaskData:
                     f"sample of {self.name}: expected at least 2 {split} examples, got {limit}; "
                     "leave the limit out to use all"
                 )
-        again = {"train_rows": train, "validation_rows": validation} if seed == 0 else None
         # One generator a split, so that the validation rows do not depend on how many train.
         return replace(
             self,
-            source={} if again is None else {**self.source, **again},
+            source={**self.source, "train_rows": train, "validation_rows": validation} if seed == 0 else {},
             train=_draw(self.train, train, f"{seed}/train"),
             validation=_draw(self.validation, validation, f"{seed}/validation"),
         )
@@ -106,19 +108,6 @@ class TaskData:
 
     def _named(self, example: Example) -> str:
         return repr(float(example.label)) if self.labels is None else self.labels[int(example.label)]
-
-    def _check(self, split: str) -> None:
-        examples = self.split(split)
-        if len(examples) < 2:
-            raise StratoscopeError(
-                f"{self.name}: expected at least 2 {split} rows, got {len(examples)}; too few to learn or judge from"
-            )
-        first = examples[0]
-        if all(e.label == first.label for e in examples):
-            raise StratoscopeError(
-                f"{self.name}: expected {split} rows with different labels, got {len(examples)} rows all labelled "
-                f"'{self._named(first)}'; give rows of at least two classes"
-            )
 
     def _fields(self) -> Iterator[str | None]:
         yield self.format

@@ -10,8 +10,8 @@ from pathlib import Path
 from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.data.formats.hub import hub_table
 from stratoscope.data.readers import TABLES, read_corpus
-from stratoscope.data.tasks.build import ACCURACY, CORRELATION, build
-from stratoscope.data.tasks.data import CHOICE, FORMATS, PAIR, SINGLE, SPLITS, Example, TaskData
+from stratoscope.data.tasks.build import CORRELATION, build
+from stratoscope.data.tasks.data import CHOICE, FORMATS, SPLITS, Example, TaskData
 from stratoscope.data.tasks.files import TaskRows, corpus_rows, file_table, folder_files, no_table, table_rows
 from stratoscope.data.tasks.spec import Columns, Folder, Task
 
@@ -19,124 +19,99 @@ __all__ = ["FORMATS", "SPLITS", "TASKS", "Example", "Task", "TaskData", "read_ta
 
 ENTAILMENT = ("entailment", "not_entailment")
 FOUR = ("0", "1", "2", "3")
+SENTENCES = Columns(("sentence1",), pair="sentence2")
+QUESTIONS = Columns(("question1",), pair="question2")
 NAMING = ("--text", "--pair", "--label", "--columns")
 """Options that name the columns of the user's own rows."""
 
 
-def _glue(
-    name: str,
-    summary: str,
-    columns: Columns,
-    labels: tuple[str, ...] | None,
-    *,
-    folder: Folder,
-    metric: str = ACCURACY,
-    reference: str,
-    splits: tuple[str, str] = SPLITS,
-) -> Task:
-    """A row of the GLUE benchmark (Wang et al. 2018), whose test labels are secret."""
-    form = SINGLE if columns.pair is None else PAIR
-    return Task(name, summary, "nyu-mll/glue", name, columns, labels, form, metric, folder, reference, splits)
-
-
 TASKS: tuple[Task, ...] = (
-    _glue(
+    Task(
         "cola",
         "is the sentence acceptable English?",
         Columns(("sentence",)),
         ("unacceptable", "acceptable"),
+        Folder("CoLA", header="source label _ sentence"),
+        "Warstadt et al. 2019",
         metric="matthews",
-        folder=Folder("CoLA", header="source label _ sentence"),
-        reference="Warstadt et al. 2019",
     ),
-    _glue(
+    Task(
         "mnli",
         "does the premise entail, contradict or say nothing of the hypothesis? (matched genres)",
         Columns(("premise",), pair="hypothesis"),
         ("entailment", "neutral", "contradiction"),
-        folder=Folder(
-            "MNLI",
-            ("train.tsv",),
-            ("dev_matched.tsv",),
-            Columns(("sentence1",), pair="sentence2", label="gold_label"),
-        ),
-        reference="Williams et al. 2018",
+        Folder("MNLI", validation=("dev_matched.tsv",), columns=replace(SENTENCES, label="gold_label")),
+        "Williams et al. 2018",
         splits=("train", "validation_matched"),
     ),
-    _glue(
+    Task(
         "mrpc",
         "do two news sentences say the same?",
-        Columns(("sentence1",), pair="sentence2"),
+        SENTENCES,
         ("not_equivalent", "equivalent"),
+        Folder("MRPC", columns=Columns(("#1 String",), pair="#2 String", label="Quality")),
+        "Dolan and Brockett 2005",
         metric="f1",
-        folder=Folder("MRPC", columns=Columns(("#1 String",), pair="#2 String", label="Quality")),
-        reference="Dolan and Brockett 2005",
     ),
-    _glue(
+    Task(
         "qnli",
         "does the sentence answer the question?",
         Columns(("question",), pair="sentence"),
         ENTAILMENT,
-        folder=Folder("QNLI"),
-        reference="Rajpurkar et al. 2016, Wang et al. 2018",
+        Folder("QNLI"),
+        "Rajpurkar et al. 2016, Wang et al. 2018",
     ),
-    _glue(
+    Task(
         "qqp",
         "do two questions ask the same?",
-        Columns(("question1",), pair="question2"),
+        QUESTIONS,
         ("not_duplicate", "duplicate"),
+        Folder("QQP", columns=replace(QUESTIONS, label="is_duplicate")),
+        "Iyer et al. 2017",
         metric="f1",
-        folder=Folder("QQP", columns=Columns(("question1",), pair="question2", label="is_duplicate")),
-        reference="Iyer et al. 2017",
     ),
-    _glue(
+    Task(
         "rte",
         "does the first text entail the second?",
-        Columns(("sentence1",), pair="sentence2"),
+        SENTENCES,
         ENTAILMENT,
-        folder=Folder("RTE"),
-        reference="Dagan et al. 2005, Bentivogli et al. 2009",
+        Folder("RTE"),
+        "Dagan et al. 2005, Bentivogli et al. 2009",
     ),
-    _glue(
+    Task(
         "sst2",
         "is the movie review positive?",
         Columns(("sentence",)),
         ("negative", "positive"),
-        folder=Folder("SST-2"),
-        reference="Socher et al. 2013",
+        Folder("SST-2"),
+        "Socher et al. 2013",
     ),
-    _glue(
+    Task(
         "stsb",
         "how similar in meaning are two sentences, from 0 to 5?",
-        Columns(("sentence1",), pair="sentence2"),
+        SENTENCES,
         None,
+        Folder("STS-B", columns=replace(SENTENCES, label="score")),
+        "Cer et al. 2017",
         metric=CORRELATION,
-        folder=Folder("STS-B", columns=Columns(("sentence1",), pair="sentence2", label="score")),
-        reference="Cer et al. 2017",
     ),
     Task(
         "boolq",
         "is the answer to the question yes, given the passage?",
-        "google/boolq",
-        None,
         Columns(("question",), pair="passage", label="answer"),
         ("false", "true"),
-        PAIR,
-        ACCURACY,
         Folder("BoolQ", ("train.jsonl",), ("dev.jsonl", "val.jsonl")),
         "Clark et al. 2019",
+        hub="google/boolq",
     ),
     Task(
         "yelp",
         "is the restaurant review positive? (Yelp Polarity)",
-        "fancyzhx/yelp_polarity",
-        "plain_text",
         Columns(("text",)),
         ("negative", "positive"),
-        SINGLE,
-        ACCURACY,
         Folder("yelp_review_polarity_csv", ("train.csv",), ("test.csv",), header="label text"),
         "Zhang et al. 2015",
+        hub="fancyzhx/yelp_polarity:plain_text",
         splits=("train", "test"),
         codes=("1", "2"),
         note="judged on the published test split, whose labels are public: there is no validation split",
@@ -144,30 +119,24 @@ TASKS: tuple[Task, ...] = (
     Task(
         "hellaswag",
         "which of four endings continues the text?",
-        "Rowan/hellaswag",
-        None,
         Columns(("ctx",), choices=("endings",)),
         FOUR,
-        CHOICE,
-        ACCURACY,
         Folder(
             "HellaSwag",
             ("hellaswag_train.jsonl", "train.jsonl", "train*.txt"),
             ("hellaswag_val.jsonl", "val.jsonl", "hellaswag_val*.txt", "val*.txt"),
         ),
         "Zellers et al. 2019",
+        hub="Rowan/hellaswag",
     ),
     Task(
         "cosmosqa",
         "which of four answers fits the question, given the story?",
-        "allenai/cosmos_qa",
-        None,
         Columns(("context", "question"), choices=("answer0", "answer1", "answer2", "answer3")),
         FOUR,
-        CHOICE,
-        ACCURACY,
         Folder("CosmosQA", ("train.csv",), ("valid.csv",)),
         "Huang et al. 2019",
+        hub="allenai/cosmos_qa",
         revision="refs/convert/parquet",  # its main branch is a loading script, which datasets 4 no longer runs
     ),
 )
@@ -215,7 +184,8 @@ def read_task(
     known = next((t for t in TASKS if t.name == name), None)
     files = [data] if validation is None else [data, validation]
     rows = [_own_rows(f, known, naming) for f in files]
-    notes = dict.fromkeys(_columns_read(r) for r in rows if r.columns)
+    read_from = [", ".join(f"{role} '{column}'" for role, column in r.columns.items()) for r in rows if r.columns]
+    notes = dict.fromkeys(f"read from columns: {columns}" for columns in read_from)
     if validation is not None and Path(validation).expanduser().samefile(Path(data).expanduser()):
         notes["judged on its own training rows: the scores say nothing of other text"] = None
     return replace(build(name, known, rows, seed=seed, note="; ".join(notes)), source=source)
@@ -231,7 +201,7 @@ def _columns_fixed() -> Iterator[None]:
 
 
 def _from_hub(task: Task, revision: str | None) -> list[TaskRows]:
-    source = task.hub if task.config is None else f"{task.hub}:{task.config}"
+    source = task.hub or f"nyu-mll/glue:{task.name}"
     try:
         tables = [
             hub_table(source, split=split, revision=revision or task.revision, asked_by=f"task {task.name}:")
@@ -258,11 +228,6 @@ def _own_rows(source: str, task: Task | None, naming: dict[str, str | None]) -> 
     if path.suffix.lower() not in TABLES:
         raise no_table(path)
     return corpus_rows(source, [read_corpus(str(path), **naming)])
-
-
-def _columns_read(rows: TaskRows) -> str:
-    """Which columns of the user's own file hold what, inferred or not."""
-    return "read from columns: " + ", ".join(f"{role} '{column}'" for role, column in rows.columns.items())
 
 
 def _refuse(where: str, what: str, options: dict[str, str | None]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stratoscope.data.tasks.data import SPLITS
+from stratoscope.data.tasks.data import CHOICE, PAIR, SINGLE, SPLITS
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,14 @@ class Task:
 
     name: str
     summary: str
-    hub: str
-    """Data set on the hub."""
-    config: str | None
     columns: Columns
     labels: tuple[str, ...] | None
     """Class names in the order of their indices; positions of the choices; None = regression."""
-    format: str
-    metric: str
     folder: Folder
     reference: str
+    metric: str = "accuracy"
+    hub: str = ""
+    """Data set on the hub, `name` or `name:config`; by default GLUE's of the task's name (Wang et al. 2018)."""
     splits: tuple[str, str] = SPLITS
     """Names of the training and validation split on the hub."""
     codes: tuple[str, ...] | None = None
@@ -62,3 +60,8 @@ class Task:
     @property
     def regression(self) -> bool:
         return self.labels is None
+
+    @property
+    def format(self) -> str:
+        """One of `FORMATS`."""
+        return CHOICE if self.columns.choices else SINGLE if self.columns.pair is None else PAIR

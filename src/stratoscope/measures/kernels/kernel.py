@@ -136,7 +136,7 @@ def _rbf_finish(sums: Sums) -> Tensor:
     row = torch.cat([sums[name] for name in sorted(sums) if name.startswith("sums.")], 1)
     n = row.shape[1]
     total = row.sum(1)
-    return _normalise(sums["inner"] - 2 / n * row @ row.T + torch.outer(total, total) / n**2, absent=math.nan)
+    return normalise(sums["inner"] - 2 / n * row @ row.T + torch.outer(total, total) / n**2, absent=math.nan)
 
 
 def _batch_plan(rows: LayerRows, seed: int) -> list[Item]:
@@ -155,7 +155,8 @@ def _batch_work(rows: LayerRows, item: Item) -> Sums:
     layers = [gather(rows, k, span).double() for k in range(rows.layers)]
     hsic = torch.zeros(rows.layers, rows.layers, dtype=torch.float64)
     for batch in batches:
-        kernels = torch.stack([_without_diagonal(x[batch] - x[batch].mean(0)) for x in layers])
+        centred = [x[batch] - x[batch].mean(0) for x in layers]
+        kernels = torch.stack([(x @ x.T).fill_diagonal_(0) for x in centred])
         b = len(batch)
         inner = _products(kernels).sum(0)
         row = kernels.sum(2)
@@ -164,12 +165,8 @@ def _batch_work(rows: LayerRows, item: Item) -> Sums:
     return {"hsic": hsic}
 
 
-def _without_diagonal(x: Tensor) -> Tensor:
-    k = x @ x.T
-    return k.fill_diagonal_(0)
-
-
-def _normalise(hsic: Tensor, *, absent: float = 0.0) -> Tensor:
+def normalise(hsic: Tensor, *, absent: float = 0.0) -> Tensor:
+    """CKA of all pairs of layers from their HSIC, `absent` where one has none with itself."""
     own = hsic.diagonal().clamp_min(0).sqrt()
     scale = torch.outer(own, own)
     return torch.where(scale > 0, hsic / scale, absent)
@@ -180,7 +177,6 @@ CKASIM_RBF = Measure(
     summary="CKA with an RBF kernel, bandwidth half the median distance",
     reference="Kornblith et al. 2019, §5",
     symmetric=True,
-    bounds=(0, 1),
     invariant_x=ORTHOGONAL,
     invariant_y=ORTHOGONAL,
     rows=RowWork(_rbf_plan, _rbf_work, _rbf_finish),
@@ -197,5 +193,5 @@ CKASIM_MINIBATCH = Measure(
     bounds=(-1, 1),
     invariant_x=ORTHOGONAL,
     invariant_y=ORTHOGONAL,
-    rows=RowWork(_batch_plan, _batch_work, lambda sums: _normalise(sums["hsic"])),
+    rows=RowWork(_batch_plan, _batch_work, lambda sums: normalise(sums["hsic"])),
 )

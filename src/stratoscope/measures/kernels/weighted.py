@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from stratoscope.measures.kernels.kernel import normalise
 from stratoscope.statistics.rows import LayerRows, gather
 
 NAMES = ("ckasim", "ckasim-debiased")
@@ -38,17 +39,11 @@ def weighted_cka(kernel: Tensor, weight: Tensor, names: Sequence[str]) -> dict[s
     if "ckasim" in names:
         total = sums @ w
         hsic = inner - 2 / n * (sums * w) @ sums.T + torch.outer(total, total) / n**2
-        found["ckasim"] = _normalised(hsic)
+        found["ckasim"] = normalise(hsic)
     if "ckasim-debiased" in names:  # without the diagonal, on which a row drawn twice meets only itself
         others = sums - own
         total = others @ w
         corner = torch.outer(total, total) / ((n - 1) * (n - 2))
         hsic = inner - (own * w) @ own.T + corner - 2 / (n - 2) * (others * w) @ others.T
-        found["ckasim-debiased"] = _normalised(hsic)
+        found["ckasim-debiased"] = normalise(hsic)
     return found
-
-
-def _normalised(hsic: Tensor) -> Tensor:
-    own = hsic.diagonal().clamp_min(0).sqrt()
-    scale = torch.outer(own, own)
-    return torch.where(scale > 0, hsic / scale, 0.0)

@@ -7,19 +7,16 @@ are linear this is a head of the same architecture on x itself, and `FittedHead.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.models.heads.fitting import Fitting, Goal, Scale, State, Steps, few_threads, scale_of
+from stratoscope.models.heads.fitting import Fitting, Goal, Parameters, Scale, Steps, few_threads, scale_of
 from stratoscope.models.heads.reading import head_parameters, reading
 from stratoscope.models.read.loop import evaluating
 from stratoscope.models.text.examples import Floats
@@ -36,7 +33,8 @@ MOST = 64
 """Heads remembered: a study and a cut of one model ask for the same ones."""
 SMALL = 1e-3
 """Scale at which a pooler's activation passes a linear map through."""
-
+OFFSET = "(offset)"
+"""Name of what a first map without a bias adds along the mean vector instead (outputs,)."""
 
 _REMEMBERED: dict[str, FittedHead] = {}
 
@@ -46,10 +44,8 @@ class FittedHead:
     """A head of the model's own architecture, tuned on one layer."""
 
     scale: Scale
-    standardised: Mapping[str, Tensor]
-    """Parameters by their names in the model, for standardised vectors."""
-    offset: Tensor | None
-    """Where the first map has no bias: (outputs,) what it adds along the mean vector instead."""
+    standardised: Parameters
+    """By their names in the model, for standardised vectors."""
     first: str
     """Name of the first map."""
     linear: bool
@@ -59,7 +55,7 @@ class FittedHead:
     @property
     def parameters(self) -> dict[str, Tensor]:
         """By the names they have in the model; with these in place it reads the layer's vectors as they are."""
-        found = _assembled(self.standardised, self.offset, self.scale, self.first)
+        found = _assembled(self.standardised, self.scale, self.first)
         weight = found[f"{self.first}.weight"].double() / self.scale.spread
         bias = found.get(f"{self.first}.bias")
         if bias is not None:
@@ -68,9 +64,9 @@ class FittedHead:
 
     def scores(self, module: Any, vectors: Tensor, *, choices: int = 1) -> Floats:
         """Scores (examples, k) for the layer's vectors (texts, width)."""
-        with _head_of(module) as head, torch.no_grad():
-            given = _assembled(self.standardised, self.offset, self.scale, self.first)
-            out: Floats = head(given, _features(vectors, self.scale, self.offset)).double().cpu().numpy()
+        x, own = _features(vectors, self.scale, self.standardised), self.standardised
+        with evaluating(module), reading(module) as head, torch.no_grad():
+            out: Floats = head(x, _assembled(own, self.scale, self.first)).double().cpu().numpy()
         return out.reshape(-1, choices) if choices > 1 else out
 
 
@@ -105,50 +101,45 @@ def _fit(module: Any, vectors: Tensor, goal: Goal, start: Scale, seed: int) -> F
     if scale.constant:
         raise StratoscopeError("no head can be tuned on a layer that gives the same vector for every text")
     begin = _beginning(module, first, start)
-    x = _features(vectors, scale, begin.offset)
+    x = _features(vectors, scale, begin)
     n = len(goal.targets)
     order = torch.from_numpy(np.random.default_rng(seed).permutation(n))
-    with _head_of(module) as head, few_threads(len(x) * x.shape[1] ** 2):
+    with evaluating(module), reading(module) as head, few_threads(len(x) * x.shape[1] ** 2):
 
-        def call(state: State, rows: Tensor) -> Tensor:
-            return head(_assembled(state.parameters, state.offset, scale, first), rows)
+        def call(parameters: Parameters, rows: Tensor) -> Tensor:
+            return head(rows, _assembled(parameters, scale, first)).to("cpu")
 
         fitting = Fitting(call, goal, x)
-        if sum(p.dim() > 1 for p in begin.parameters.values()) == 1:
-            found, converged = fitting.run(begin, order, _linear_penalty(begin), LINEAR_STEPS)
-            return FittedHead(scale, found.parameters, found.offset, first, linear=True, converged=converged)
-        held, rest = order[: max(2, round(HELD_OUT * n))], order[max(2, round(HELD_OUT * n)) :]
+        if sum(p.dim() > 1 for p in begin.values()) == 1:
+            found, converged = fitting.run(begin, order, _linear_penalty(begin[f"{first}.weight"]), LINEAR_STEPS)
+            return FittedHead(scale, found, first, linear=True, converged=converged)
+        share = max(2, round(HELD_OUT * n))
+        held, rest = order[:share], order[share:]
         own, _ = fitting.run(begin, rest, PENALTY * len(rest) ** 0.5, TRIAL)
-        z = x if begin.offset is None else _across(scale(vectors), scale)
-        plain = Fitting(_linear_call, goal, z)
-        zero = _zero_map(begin, first)
-        line, _ = plain.run(zero, rest, _linear_penalty(zero), LINEAR_STEPS)
+        z = _across(scale(vectors), scale) if OFFSET in begin else x
+        plain = Fitting(lambda line, rows: rows @ line["weight"].T + line["bias"], goal, z)
+        outputs = len(begin[_last_weight(begin, first)])
+        zero = {"weight": torch.zeros(outputs, x.shape[1]), "bias": torch.zeros(outputs)}
+        line, _ = plain.run(zero, rest, _linear_penalty(zero["weight"]), LINEAR_STEPS)
         gain = plain.errors(line, held) - fitting.errors(own, held)
         if gain.mean() <= gain.std() / len(held) ** 0.5:
-            line, converged = plain.run(line, order, _linear_penalty(zero), LINEAR_STEPS)
-            passing = _passing(partial(call, rows=x), begin, first, line, z)
+            line, converged = plain.run(line, order, _linear_penalty(zero["weight"]), LINEAR_STEPS)
+            passing = _passing(fitting, begin, first, line, z)
             if passing is not None:
-                return FittedHead(scale, passing.parameters, passing.offset, first, linear=True, converged=converged)
+                return FittedHead(scale, passing, first, linear=True, converged=converged)
         found, converged = fitting.run(own, order, PENALTY * n**0.5, STEPS)
-    return FittedHead(scale, found.parameters, found.offset, first, linear=False, converged=converged)
+    return FittedHead(scale, found, first, linear=False, converged=converged)
 
 
 def first_map(module: Any) -> str:
     """Name of the linear map a head sends its vector through first."""
     names = {name.rpartition(".")[0] for name, _ in head_parameters(module)}
     called: list[str] = []
-    hooks = [
-        m.register_forward_pre_hook(lambda m, given, name=name: called.append(name))
-        for name, m in module.named_modules()
-        if name in names
-    ]
-    parameter = next(module.parameters())
-    try:
-        with evaluating(module), torch.no_grad(), reading(module) as head:
-            head(torch.zeros(1, module.config.get_text_config().hidden_size).to(parameter))
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with ExitStack() as hooks, evaluating(module), torch.no_grad(), reading(module) as head:
+        for name, m in module.named_modules():
+            if name in names:
+                hooks.enter_context(m.register_forward_pre_hook(lambda m, given, name=name: called.append(name)))
+        head(torch.zeros(1, module.config.get_text_config().hidden_size).to(next(module.parameters())))
     if not called or not isinstance(module.get_submodule(called[0]), nn.Linear):
         raise StratoscopeError(
             f"the head of {type(module).__name__} does not begin with a linear map, so it cannot be tuned on"
@@ -157,74 +148,54 @@ def first_map(module: Any) -> str:
     return called[0]
 
 
-def _linear_call(state: State, x: Tensor) -> Tensor:
-    return x @ state.parameters["weight"].T + state.parameters["bias"]
-
-
-def _zero_map(begin: State, first: str) -> State:
-    """A linear map from the vector to the outputs of the head, to begin with."""
-    last = _last_weight(begin, first)
-    width = begin.parameters[f"{first}.weight"].shape[1]
-    return State(
-        {"weight": torch.zeros(len(begin.parameters[last]), width), "bias": torch.zeros(len(begin.parameters[last]))}
-    )
-
-
-def _linear_penalty(state: State) -> float:
+def _linear_penalty(weight: Tensor) -> float:
     """Two classes have two opposite rows here and one in scikit-learn, whose square is twice that of both."""
-    rows = len(next(p for p in state.parameters.values() if p.dim() > 1))
-    return LINEAR_PENALTY * (2.0 if rows == 2 else 1.0)
+    return LINEAR_PENALTY * (2.0 if len(weight) == 2 else 1.0)
 
 
-def _last_weight(begin: State, first: str) -> str:
-    return [name for name, p in begin.parameters.items() if p.dim() > 1 and name != f"{first}.weight"][-1]
+def _last_weight(begin: Parameters, first: str) -> str:
+    return [name for name, p in begin.items() if p.dim() > 1 and name != f"{first}.weight"][-1]
 
 
-def _passing(call: Callable[[State], Tensor], begin: State, first: str, line: State, z: Tensor) -> State | None:
+def _passing(fitting: Fitting, begin: Parameters, first: str, line: Parameters, z: Tensor) -> dict[str, Tensor] | None:
     """The head as this linear map: each output has two opposite units, whose difference is odd whatever the activation.
 
     None if the head cannot be one, for want of room or of a last bias, or as the map does not come out of it.
     """
-    last, rows = _last_weight(begin, first), line.parameters["weight"]
+    last, rows = _last_weight(begin, first), line["weight"]
     bias, k = last.replace("weight", "bias"), len(rows)
-    if 2 * k >= begin.parameters[last].shape[1] - 2 or bias not in begin.parameters:
+    if 2 * k >= begin[last].shape[1] - 2 or bias not in begin:
         return None
     # Norms are left without weights; the idle units, told apart, give one after the pooler a spread that stays.
-    found = {
-        name: torch.full_like(p, float(p.dim() == 1 and "bias" not in name)) for name, p in begin.parameters.items()
-    }
+    found = {name: torch.full_like(p, float(p.dim() == 1 and "bias" not in name)) for name, p in begin.items()}
     idle = torch.arange(len(found[f"{first}.weight"])) % 2.0
     idle[: 2 * k] = 0
     found[f"{first}.weight"][: 2 * k] = SMALL * torch.cat([rows, -rows])
-    if f"{first}.bias" in found:
-        found[f"{first}.bias"] += idle
+    found[OFFSET if OFFSET in begin else f"{first}.bias"] = idle
     found[last][:, : 2 * k] = torch.cat([torch.eye(k), -torch.eye(k)], dim=1)
-    state = State(found, None if begin.offset is None else idle)
     with torch.no_grad():
-        wanted, got = z @ rows.T, call(state)
+        wanted, got = z @ rows.T, fitting.call(found, fitting.features)
         factor = (got * wanted).sum() / got.square().sum().clamp_min(1e-30)
         faithful = (factor * got - wanted).abs().max() <= 1e-2 * wanted.abs().max()
     found[last] *= factor
-    found[bias] += line.parameters["bias"]
-    return state if bool(faithful) else None
+    found[bias] += line["bias"]
+    return found if bool(faithful) else None
 
 
-def _beginning(module: Any, first: str, start: Scale) -> State:
+def _beginning(module: Any, first: str, start: Scale) -> dict[str, Tensor]:
     """The model's own head for vectors standardised as `start` would have it, with an offset where it has no bias."""
     found = {name: p.detach().to("cpu", torch.float32) for name, p in head_parameters(module)}
     weight = found[f"{first}.weight"].double()
     shift = (weight @ start.mean).float()
     found[f"{first}.weight"] = (weight * start.spread).float()
-    if f"{first}.bias" not in found:
-        return State(found, shift)
-    found[f"{first}.bias"] = found[f"{first}.bias"] + shift
-    return State(found)
+    bias = found.get(f"{first}.bias")
+    return {**found, OFFSET: shift} if bias is None else {**found, f"{first}.bias": bias + shift}
 
 
-def _features(vectors: Tensor, scale: Scale, offset: Tensor | None) -> Tensor:
+def _features(vectors: Tensor, scale: Scale, parameters: Parameters) -> Tensor:
     """Standardised rows; for a first map without bias they keep their mean, which then stands in for the bias."""
     z = scale(vectors)
-    return z if offset is None else z + (scale.mean / scale.spread).float()
+    return z + (scale.mean / scale.spread).float() if OFFSET in parameters else z
 
 
 def _across(z: Tensor, scale: Scale) -> Tensor:
@@ -233,40 +204,17 @@ def _across(z: Tensor, scale: Scale) -> Tensor:
     return z - torch.outer(z @ m, m)
 
 
-def _assembled(parameters: Mapping[str, Tensor], offset: Tensor | None, scale: Scale, first: str) -> dict[str, Tensor]:
+def _assembled(parameters: Parameters, scale: Scale, first: str) -> dict[str, Tensor]:
     """Parameters as the module takes them.
 
     Without a bias the map is v (I - m m^T / |m|^2) + offset m^T / |m|^2, with m the mean in units of the spread: it
     adds `offset` at the mean, and v acts on what is left.
     """
+    found = dict(parameters)
+    offset = found.pop(OFFSET, None)
     if offset is None:
-        return dict(parameters)
+        return found
     m = (scale.mean / scale.spread).float()
     size = m.square().sum().clamp_min(1e-12)
-    v = parameters[f"{first}.weight"]
-    return {**parameters, f"{first}.weight": v + torch.outer((offset - v @ m) / size, m)}
-
-
-@contextmanager
-def _head_of(module: Any) -> Iterator[Callable[[Mapping[str, Tensor], Tensor], Tensor]]:
-    """The head as a function of its parameters and the vectors, without dropout."""
-
-    class Reader(nn.Module):
-        def __init__(self, read: Callable[[Tensor], Tensor]) -> None:
-            super().__init__()
-            self.model = module
-            self.read = read
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.read(x)
-
-    with evaluating(module), reading(module) as head:
-        reader = Reader(head)
-        device = next(module.parameters()).device
-
-        def call(parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
-            given = {f"model.{name}": p.to(device) for name, p in parameters.items()}
-            out: Tensor = functional_call(reader, given, (x.to(device),), tie_weights=False).to("cpu")
-            return out
-
-        yield call
+    v = found[f"{first}.weight"]
+    return {**found, f"{first}.weight": v + torch.outer((offset - v @ m) / size, m)}

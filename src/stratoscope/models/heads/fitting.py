@@ -18,7 +18,6 @@ CHUNK = 10
 ROUNDING = 8 * torch.finfo(torch.float32).eps
 """A feature that varies by less than this part of its size does not vary."""
 
-
 SMALL_WORK = 5e8
 """Multiplications of a product up to which a second thread costs more than it gives."""
 
@@ -93,44 +92,33 @@ class Goal:
         return outputs.view(-1, self.choices) if self.choices > 1 else outputs
 
 
-@dataclass(frozen=True)
-class State:
-    """Parameters on the way; those of the first map are in standardised units."""
-
-    parameters: Mapping[str, Tensor]
-    offset: Tensor | None = None
-
-
-Call = Callable[[State, Tensor], Tensor]
+Parameters = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
 class Fitting:
     """A function of parameters and features, to be fitted to a goal."""
 
-    call: Call
+    call: Callable[[Parameters, Tensor], Tensor]
     goal: Goal
     features: Tensor
 
-    def errors(self, state: State, examples: Tensor) -> Tensor:
+    def errors(self, parameters: Parameters, examples: Tensor) -> Tensor:
         """What the head gets wrong of each example."""
         with torch.no_grad():
-            return self.goal.errors(self.call(state, self._texts(examples)), examples).double()
+            return self.goal.errors(self.call(parameters, self._texts(examples)), examples).double()
 
-    def run(self, state: State, examples: Tensor, penalty: float, steps: Steps) -> tuple[State, bool]:
+    def run(self, begin: Parameters, examples: Tensor, penalty: float, steps: Steps) -> tuple[dict[str, Tensor], bool]:
         """L-BFGS on all examples at once until the objective is flat; whether it became so."""
-        free = {k: v.clone().requires_grad_() for k, v in state.parameters.items()}
-        offset = None if state.offset is None else state.offset.clone().requires_grad_()
-        leaves = [*free.values(), *(() if offset is None else (offset,))]
-        now, x = State(free, offset), self._texts(examples)
+        free, x = {k: v.clone().requires_grad_() for k, v in begin.items()}, self._texts(examples)
         optimiser: Any = torch.optim.LBFGS(
-            leaves, max_iter=CHUNK, history_size=CHUNK, line_search_fn="strong_wolfe", tolerance_change=0.0
+            free.values(), max_iter=CHUNK, history_size=CHUNK, line_search_fn="strong_wolfe", tolerance_change=0.0
         )
 
         def objective() -> Tensor:
             optimiser.zero_grad()
             size = torch.stack([p.square().sum() for p in free.values() if p.dim() > 1]).sum()
-            loss = self.goal.losses(self.call(now, x), examples).mean()
+            loss = self.goal.losses(self.call(free, x), examples).mean()
             total = loss + penalty / (2 * len(examples)) * size
             total.backward()  # type: ignore[no-untyped-call]
             return total
@@ -142,7 +130,7 @@ class Fitting:
             if converged:
                 break
             before = after
-        return State({k: v.detach() for k, v in free.items()}, None if offset is None else offset.detach()), converged
+        return {k: v.detach() for k, v in free.items()}, converged
 
     def _texts(self, examples: Tensor) -> Tensor:
         """Features of all texts of these examples."""

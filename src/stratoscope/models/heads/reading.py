@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.models.families import base, family_of, final_norm
-
-Head = Callable[[Tensor], Tensor]
-"""From the vectors the head reads (m, width) to its outputs (m, labels)."""
+from stratoscope.models.families import answering, base
 
 POOLER = "pooler"
 
@@ -25,42 +23,33 @@ def head_parameters(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
 
 
 @contextmanager
-def reading(model: nn.Module) -> Iterator[Head]:
-    """Give the model's head as a function of the vector it reads; the model is whole again afterwards.
+def reading(model: nn.Module) -> Iterator[Callable[..., Tensor]]:
+    """Give the model's head as a function of vectors (m, width), and of parameters by name in the place of its own.
 
+    It gives outputs (m, labels), and the model is whole again afterwards.
     Each vector goes through the model's unchanged forward as a sequence of one token, with the encoder answering that
     vector: heads that read the first token, the last one, or the last that is not padding all find it.
     """
     encoder = base(model)
     if encoder is model:
         raise StratoscopeError("this model has no task head; expected a sequence-classification checkpoint")
-    answer: list[Tensor] = []
-    parameter = next(encoder.parameters())
+    device = next(encoder.parameters()).device
 
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        return _answer(encoder, answer[0])
-
-    def head(vectors: Tensor) -> Tensor:
-        answer[:] = [vectors[:, None]]
-        tokens = torch.zeros(len(vectors), 1, dtype=torch.long, device=parameter.device)
-        out: Tensor = model(input_ids=tokens, attention_mask=torch.ones_like(tokens)).logits
+    def head(vectors: Tensor, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
+        tokens = torch.zeros(len(vectors), 1, dtype=torch.long, device=device)
+        given = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+        own = {name: p.to(device) for name, p in (parameters or {}).items()}
+        with answering(encoder, lambda *args, **kwargs: _answer(encoder, vectors.to(device)[:, None])):
+            out: Tensor = functional_call(model, own, (), given, tie_weights=False).logits
         return out
 
     config: Any = model.config
     padding = getattr(config, "pad_token_id", None)
     config.pad_token_id = 1  # decoders' heads look for the last token that is not padding: token 0 is none
-    encoder.forward = forward
     try:
         yield head
     finally:
-        del encoder.forward  # the class's own shows again
         config.pad_token_id = padding
-
-
-def finish(model: nn.Module) -> Callable[[Tensor], Tensor]:
-    """What turns a block's output into what a truncated model hands to its head: the final norm, or nothing."""
-    norm = final_norm(model, family_of(model))
-    return (lambda x: x) if norm is None else norm
 
 
 class Answer:

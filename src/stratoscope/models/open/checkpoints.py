@@ -14,17 +14,10 @@ from stratoscope.runs.kinds import kind_named
 CONFIG = "config.json"
 TUNED = kind_named("finetuned").file
 SAFE = "model.safetensors"
-SAFE_INDEX = "model.safetensors.index.json"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
-TOKENIZER_FILES = (
-    "tokenizer*",
-    "vocab*",
-    "merges.txt",
-    "spiece.model",
-    "*.spm",
-    "added_tokens.json",
-    "special_tokens*",
-)
+WEIGHTS = (SAFE, "model.safetensors.index.json", *PICKLES)
+"""Files that hold the weights or name those that do, in the order in which `from_pretrained` looks for them."""
+TOKENIZER_FILES = "tokenizer*", "vocab*", "merges.txt", "spiece.model", "*.spm", "added_tokens.json", "special_tokens*"
 
 
 @dataclass(frozen=True)
@@ -47,12 +40,8 @@ def locate(source: str) -> Checkpoint:
         if path.suffix.lower() == ".gguf":
             return Checkpoint(str(path.parent), local=True, gguf_file=path.name)
         raise StratoscopeError(f"model '{source}' is a file; expected a checkpoint folder, a .gguf file or a hub id")
-    if (
-        source.startswith((".", "/", "~"))
-        or source.count("/") > 1
-        or path.suffix.lower() == ".gguf"
-        or not source.strip()
-    ):
+    looks_like_a_path = source.startswith((".", "/", "~")) or source.count("/") > 1
+    if looks_like_a_path or path.suffix.lower() == ".gguf" or not source.strip():
         raise StratoscopeError(f"no model at '{source}'; expected a checkpoint folder, a .gguf file or a hub id")
     return Checkpoint(source, local=False)
 
@@ -64,16 +53,14 @@ def check_folder(checkpoint: Checkpoint, *, weights: bool, allow_pickle: bool) -
     folder = Path(checkpoint.source)
     if not (folder / CONFIG).is_file():
         raise StratoscopeError(f"{folder} has no {CONFIG}; expected a checkpoint folder written by save_pretrained")
-    if not weights or (folder / SAFE).is_file() or (folder / SAFE_INDEX).is_file():
-        return
-    pickle = next((p for p in PICKLES if (folder / p).is_file()), None)
-    if pickle is None:
+    held = next((name for name in WEIGHTS if (folder / name).is_file()), None)
+    if weights and held is None:
         raise StratoscopeError(
             f"{folder} has no weights ({SAFE})", "give a checkpoint folder written by save_pretrained"
         )
-    if not allow_pickle:
+    if weights and held in PICKLES and not allow_pickle:
         raise StratoscopeError(
-            f"{folder} holds its weights as a pickle only ({pickle}), which can run code when loaded;"
+            f"{folder} holds its weights as a pickle only ({held}), which can run code when loaded;"
             " convert it to safetensors, or give --allow-pickle if you trust it"
         )
 
@@ -83,7 +70,7 @@ def weight_files(checkpoint: Checkpoint) -> list[Path]:
     folder = Path(checkpoint.source)
     if checkpoint.gguf_file:
         return [folder / checkpoint.gguf_file]
-    for name in (SAFE, SAFE_INDEX, *PICKLES):
+    for name in WEIGHTS:
         path = folder / name
         if not path.is_file():
             continue
@@ -104,8 +91,7 @@ def fingerprint(checkpoint: Checkpoint) -> str:
     folder = Path(checkpoint.source)
     files = weight_files(checkpoint)
     if not checkpoint.gguf_file:
-        beside = {p for pattern in (CONFIG, *TOKENIZER_FILES, "*.py") for p in folder.glob(pattern) if p.is_file()}
-        files += sorted(beside)
+        files += sorted({p for kind in (CONFIG, *TOKENIZER_FILES, "*.py") for p in folder.glob(kind) if p.is_file()})
     h = hashlib.sha256()
     for path in files:
         h.update(f"{path.name} {file_sha256(path)}\n".encode())

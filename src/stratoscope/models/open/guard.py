@@ -8,7 +8,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,8 @@ import torch
 from torch import nn
 
 from stratoscope.core.errors import StratoscopeError
+
+CONVERSION = "DISABLE_SAFETENSORS_CONVERSION"
 
 
 @contextmanager
@@ -57,56 +59,40 @@ def quiet() -> Iterator[None]:
     """Silence transformers and the hub client, and put their settings back afterwards."""
     from transformers.utils import logging as hf
 
-    verbosity, bars = hf.get_verbosity(), hf.is_progress_bar_enabled()
     hub = logging.getLogger("huggingface_hub")
-    level = hub.level
-    # A pickle-only hub repository must not be converted for us behind the user's back.
-    conversion = os.environ.get("DISABLE_SAFETENSORS_CONVERSION")
-    os.environ["DISABLE_SAFETENSORS_CONVERSION"] = "1"
-    hf.set_verbosity(logging.CRITICAL)
-    hub.setLevel(logging.CRITICAL)
-    hf.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        with _no_gguf_bar():
-            yield
-    finally:
-        hf.set_verbosity(verbosity)
-        hub.setLevel(level)
-        if bars:
-            hf.enable_progress_bar()  # type: ignore[no-untyped-call]
-        if conversion is None:
-            del os.environ["DISABLE_SAFETENSORS_CONVERSION"]
-        else:
-            os.environ["DISABLE_SAFETENSORS_CONVERSION"] = conversion
+    with ExitStack() as undo:
+        undo.callback(hf.set_verbosity, hf.get_verbosity())
+        hf.set_verbosity(logging.CRITICAL)
+        undo.callback(hub.setLevel, hub.level)
+        hub.setLevel(logging.CRITICAL)
+        if hf.is_progress_bar_enabled():
+            undo.callback(hf.enable_progress_bar)
+        hf.disable_progress_bar()  # type: ignore[no-untyped-call]
+        # A pickle-only hub repository must not be converted for us behind the user's back.
+        undo.callback(_set_variable, CONVERSION, os.environ.get(CONVERSION))
+        _set_variable(CONVERSION, "1")
+        # The reader of GGUF draws its bar past the switch of transformers; a version without that module has no bar.
+        with suppress(ImportError):
+            reader: Any = importlib.import_module("transformers.modeling_gguf_pytorch_utils")
+            if bar := getattr(reader, "tqdm", None):
+                undo.callback(setattr, reader, "tqdm", bar)
+                reader.tqdm = partial(bar, disable=True)
+        yield
 
 
-@contextmanager
-def _no_gguf_bar() -> Iterator[None]:
-    """The reader of GGUF draws its bar past the switch of transformers; a version without that module has no bar."""
-    try:
-        reader: Any = importlib.import_module("transformers.modeling_gguf_pytorch_utils")
-    except ImportError:
-        reader = None
-    bar = getattr(reader, "tqdm", None)
-    if bar is None:
-        yield
-        return
-    reader.tqdm = partial(bar, disable=True)
-    try:
-        yield
-    finally:
-        reader.tqdm = bar
+def _set_variable(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Weights drawn on the CPU come from `seed`; the caller's generator is left as it was."""
-    state = torch.get_rng_state()
-    torch.default_generator.manual_seed(seed)
-    try:
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
         yield
-    finally:
-        torch.set_rng_state(state)
 
 
 def forward_options(module: nn.Module) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,13 +36,16 @@ class Head:
     """The dtype it is always opened in, whatever the user asked for."""
     may_differ = False
     """Stored weights of another shape are passed over."""
+    name: str | None = None
+    """What an opened model says it has."""
+    auto = "AutoModel"
 
     @property
     def auto_class(self) -> Any:
         """The Auto class of transformers."""
-        from transformers import AutoModel
+        import transformers
 
-        return AutoModel
+        return getattr(transformers, self.auto)
 
     def check(self, config: Any, label: str, source: str, *, random_init: bool) -> None:
         """Refuse a checkpoint that cannot have this head, by its configuration."""
@@ -56,7 +59,7 @@ class Head:
 
     def complete_(self, module: nn.Module, missing: set[str], draw: Callable[[], nn.Module]) -> str | None:
         """Fill in what is missing; what became of the head. `draw` gives the architecture under the head's seed."""
-        return None
+        return self.name
 
     def note(self, label: str) -> str:
         """What the user should know of the head."""
@@ -68,15 +71,11 @@ class Causal(Head):
 
     what = "language model"
     complete = " with its language-model head"
-
-    @property
-    def auto_class(self) -> Any:
-        from transformers import AutoModelForCausalLM
-
-        return AutoModelForCausalLM
+    name = "causal"
+    auto = "AutoModelForCausalLM"
 
     def check(self, config: Any, label: str, source: str, *, random_init: bool) -> None:
-        # Code of the checkpoint's own is not known beforehand; `perplexities` tries whether a model looks ahead.
+        # Code of the checkpoint's own is not known beforehand; `check_causal` tries whether a model looks ahead.
         if not (generates(config) or getattr(config, "is_decoder", False) or getattr(config, "auto_map", None)):
             raise StratoscopeError(
                 f"'{label}' is a {config.model_type}, which is no causal language model, and perplexity needs one;"
@@ -85,9 +84,6 @@ class Causal(Head):
 
     def optional(self, module: nn.Module, missing: set[str]) -> set[str]:
         return set()
-
-    def complete_(self, module: nn.Module, missing: set[str], draw: Callable[[], nn.Module]) -> str | None:
-        return "causal"
 
 
 @dataclass
@@ -112,10 +108,10 @@ class TaskHead(Head):
 
     def check(self, config: Any, label: str, source: str, *, random_init: bool) -> None:
         kind = _head_class(config, label, self.task)
-        self.stored = None if random_init else _stored_head(config)
-        self.labels = _stored_labels(config)
+        self.stored = None if random_init else next((a for a in config.architectures or () if a.endswith(HEADS)), None)
+        self.labels = tuple(str(config.id2label[k]) for k in sorted(config.id2label))
         if self.seed is not None:
-            self.keep = self.stored is not None and self.stored == kind and _same_labels(config, self.task)
+            self.keep = self.stored is not None and self.stored == kind and _same_labels(self.labels, self.task)
         elif self.stored is None:
             raise StratoscopeError(
                 f"'{label}' has no task head; expected a checkpoint fine-tuned on {self.task.name}, so run 'stratoscope"
@@ -159,9 +155,15 @@ class TaskHead(Head):
                 f" fine-tuned on {self.task.name}"
             )
         kept = self.keep and not missing
-        names = missing if kept else missing | _outside(module)
-        if names:
-            _renew_(module, draw(), names)
+        if not kept:
+            inner = {id(p) for p in base(module).parameters()}
+            missing = missing | {name for name, p in module.named_parameters() if id(p) not in inner}
+        if missing:
+            drawn = dict(draw().named_parameters())
+            with torch.no_grad():
+                for name, p in module.named_parameters():
+                    if name in missing:
+                        p.copy_(drawn[name])
         return KEPT if kept else FRESH
 
     def note(self, label: str) -> str:
@@ -192,27 +194,17 @@ def _head_class(config: Any, label: str, task: TaskData) -> str | None:
     """Class name of the model with a head; None for code of the checkpoint's own, which brings its names itself."""
     from transformers.models.auto import modeling_auto as auto
 
-    choice = task.format == CHOICE
-    table = (
-        auto.MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES if choice else auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
-    )
+    what, table = "classification", auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
+    if task.format == CHOICE:
+        what, table = "multiple-choice", auto.MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES
     if config.model_type in table:
         return str(table[config.model_type])
     if getattr(config, "auto_map", None):
         return None
-    what = "multiple-choice" if choice else "classification"
     raise StratoscopeError(
         f"'{label}' is a {config.model_type}, for which transformers has no {what} head, and {task.name} needs"
         " one; choose a model of another family or another task"
     )
-
-
-def _stored_head(config: Any) -> str | None:
-    return next((a for a in config.architectures or () if a.endswith(HEADS)), None)
-
-
-def _stored_labels(config: Any) -> tuple[str, ...]:
-    return tuple(str(config.id2label[k]) for k in sorted(config.id2label))
 
 
 def _label_names(task: TaskData) -> tuple[str, ...]:
@@ -220,10 +212,10 @@ def _label_names(task: TaskData) -> tuple[str, ...]:
     return task.labels if task.labels is not None else ("score",)
 
 
-def _same_labels(config: Any, task: TaskData) -> bool:
+def _same_labels(have: tuple[str, ...], task: TaskData) -> bool:
     if task.format == CHOICE:
         return True  # such a head gives one score, however many choices there are
-    have, want = _stored_labels(config), _label_names(task)
+    want = _label_names(task)
     return len(have) == len(want) and (have == want or all(name.startswith("LABEL_") for name in have))
 
 
@@ -254,17 +246,3 @@ def _check_labels(label: str, have: tuple[str, ...], task: TaskData) -> None:
 def _counted(names: tuple[str, ...]) -> str:
     shown = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
     return f"{len(names)} label{'s' if len(names) != 1 else ''} ({shown})"
-
-
-def _outside(module: nn.Module) -> set[str]:
-    """Names of the parameters outside the encoder."""
-    inner = {id(p) for p in base(module).parameters()}
-    return {name for name, p in module.named_parameters() if id(p) not in inner}
-
-
-def _renew_(module: nn.Module, fresh: nn.Module, names: Collection[str]) -> None:
-    drawn = dict(fresh.named_parameters())
-    with torch.no_grad():
-        for name, p in module.named_parameters():
-            if name in names:
-                p.copy_(drawn[name])

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.core.files import digest
@@ -115,14 +114,6 @@ class OpenedModel:
         return self.survey.width
 
     @property
-    def fingerprint(self) -> str:
-        return self.survey.fingerprint
-
-    @property
-    def dtype(self) -> str:
-        return self.survey.dtype
-
-    @property
     def device(self) -> torch.device:
         """Where the weights are."""
         found: torch.device = next(self.module.parameters()).device
@@ -134,7 +125,7 @@ def survey(spec: ModelSpec, *, progress: Progress | None = None) -> Survey:
     device = choose_device(spec.device)
     checkpoint = resolve(spec)
     config = load_config(spec, checkpoint)
-    family = known_family(config) or family_of(_skeleton(config, spec, checkpoint))
+    family = known_family(config) or family_of(_built(config, spec, checkpoint, Head(), None))
     if family.detected:
         (progress or Silent()).note(
             f"'{spec.label}' is a {config.model_type}, which is not in the table of families: its blocks were taken"
@@ -171,8 +162,7 @@ def open_model(
     device = choose_device(spec.device)
     checkpoint = resolve(spec)
     config = load_config(spec, checkpoint)
-    kind: Head = TaskHead(head, seed) if isinstance(head, TaskData) else Head() if head is None else Causal()
-    kind.check(config, spec.label, spec.source, random_init=spec.random_init)
+    kind = _checked_head(spec, config, head, seed)
     seen = seen or survey(spec, progress=progress)
     kind.configure_(config, seen.encoder)
     build = _random if spec.random_init else _stored
@@ -184,6 +174,17 @@ def open_model(
     alone = verify(module, seen.encoder, progress) if seen.family.detected else False
     dtype = str(next(module.parameters()).dtype).removeprefix("torch.")
     return OpenedModel(replace(seen, dtype=dtype), module, state, alone)
+
+
+def check_head(spec: ModelSpec, head: TaskData | str) -> None:
+    """Refuse a checkpoint without a head for a task, or for `CAUSAL`, without looking at its weights."""
+    _checked_head(spec, load_config(spec, resolve(spec)), head, None)
+
+
+def _checked_head(spec: ModelSpec, config: Any, head: TaskData | str | None, seed: int | None) -> Head:
+    kind = TaskHead(head, seed) if isinstance(head, TaskData) else Head() if head is None else Causal()
+    kind.check(config, spec.label, spec.source, random_init=spec.random_init)
+    return kind
 
 
 def _stored(config: Any, spec: ModelSpec, checkpoint: Checkpoint, head: Head, family: Family) -> tuple[Any, set[str]]:
@@ -200,8 +201,7 @@ def _stored(config: Any, spec: ModelSpec, checkpoint: Checkpoint, head: Head, fa
         )
     check_blocks(module, family, info["unexpected_keys"], spec.source)
     made_up = {*info["missing_keys"], *(k if isinstance(k, str) else k[0] for k in info["mismatched_keys"])}
-    optional = head.optional(module, made_up)
-    if missing := sorted(made_up - optional):
+    if missing := sorted(made_up - head.optional(module, made_up)):
         raise StratoscopeError(
             f"'{spec.source}' lacks {len(missing)} of the {head.what}'s weights (first: {missing[0]}), which would be"
             f" made up at random; give a complete {config.model_type} checkpoint{head.complete}"
@@ -214,25 +214,18 @@ def _stored(config: Any, spec: ModelSpec, checkpoint: Checkpoint, head: Head, fa
 
 def _random(config: Any, spec: ModelSpec, checkpoint: Checkpoint, head: Head, family: Family) -> tuple[Any, set[str]]:
     """Weights drawn from the seed of `spec`: the encoder's are those it has without a head."""
-    dtype = _dtype(spec, head)
-    module = _built(config, spec, checkpoint, head, spec.seed)
+    module, dtype = _built(config, spec, checkpoint, head, spec.seed), _dtype(spec, head)
     if isinstance(head, TaskHead):
         encoder = _built(config, spec, checkpoint, Head(), spec.seed)
         base(module).load_state_dict(encoder.state_dict(), strict=False)
     return module if dtype == "auto" else module.to(dtype), set()
 
 
-def _built(config: Any, spec: ModelSpec, checkpoint: Checkpoint, head: Head, seed: int) -> Any:
-    """The architecture with float32 weights drawn from `seed`."""
-    with guarded(spec.source, "architecture", local=checkpoint.local), seeded(seed):
+def _built(config: Any, spec: ModelSpec, checkpoint: Checkpoint, head: Head, seed: int | None) -> Any:
+    """The architecture with float32 weights drawn from `seed`; None for one without any memory for weights."""
+    weights = torch.device("meta") if seed is None else seeded(seed)
+    with guarded(spec.source, "architecture", local=checkpoint.local), weights:
         return head.auto_class.from_config(config, dtype=torch.float32, trust_remote_code=spec.trust_remote_code)
-
-
-def _skeleton(config: Any, spec: ModelSpec, checkpoint: Checkpoint) -> nn.Module:
-    """The architecture without any memory for weights, to look for its blocks."""
-    with guarded(spec.source, "architecture", local=checkpoint.local), torch.device("meta"):
-        found: nn.Module = Head().auto_class.from_config(config, trust_remote_code=spec.trust_remote_code)
-    return found
 
 
 def _dtype(spec: ModelSpec, head: Head) -> Any:
@@ -322,13 +315,6 @@ def load_config(spec: ModelSpec, checkpoint: Checkpoint) -> Any:
             " models are supported now"
         )
     return config
-
-
-def check_head(spec: ModelSpec, head: TaskData | str) -> None:
-    """Refuse a checkpoint without a head for a task, or for `CAUSAL`, without looking at its weights."""
-    config = load_config(spec, resolve(spec))
-    kind: Head = TaskHead(head, None) if isinstance(head, TaskData) else Causal()
-    kind.check(config, spec.label, spec.source, random_init=spec.random_init)
 
 
 def _fingerprint(spec: ModelSpec, checkpoint: Checkpoint, config: Any, encoder: Encoder) -> str:

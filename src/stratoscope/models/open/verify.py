@@ -4,8 +4,7 @@ should be."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Progress
-from stratoscope.models.families import Family, base, block_list, blocks, final_norm
+from stratoscope.models.families import Family, base, block_list, blocks, final_norm, watching
 from stratoscope.models.open.guard import forward_options, quiet
 from stratoscope.models.text.encoder import Encoded, Encoder, IntArray
 
@@ -44,9 +43,9 @@ def verify(model: nn.Module, encoder: Encoder, progress: Progress) -> bool:
     encoded, attention = _trial(encoder), getattr(inner, "attention_type", None)
     try:
         with quiet():
-            with _watched(inner, family) as seen, torch.inference_mode():
+            with watching(inner, family) as runs, torch.inference_mode():
                 states = _states(inner, encoded, np.array([1]))
-            _check_states(states, seen, inner, family, encoder.name)
+            _check_states(states, runs, inner, encoder)
             alone = not _padding_is_ignored(inner, encoded, states)
     except StratoscopeError:
         raise
@@ -88,64 +87,38 @@ def _states(inner: Any, encoded: Encoded, texts: IntArray) -> list[Tensor]:
     return list(found or ())
 
 
-class _Seen:
-    """What each block was given and what it handed on, in order of application."""
-
-    def __init__(self) -> None:
-        self.given: list[Tensor] = []
-        self.made: list[Tensor] = []
-
-
-@contextmanager
-def _watched(inner: nn.Module, family: Family) -> Iterator[_Seen]:
-    seen = _Seen()
-
-    def note(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
-        seen.given.append(kwargs.get("hidden_states", tensors[0]))
-        seen.made.append(output[0] if isinstance(output, tuple | list) else output)
-
-    hooks = [b.register_forward_hook(note, with_kwargs=True) for b in dict.fromkeys(blocks(inner, family))]
-    try:
-        yield seen
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def _check_states(states: list[Tensor], seen: _Seen, inner: nn.Module, family: Family, name: str) -> None:
-    count = len(blocks(inner, family))
-    if len(states) != count + 1 or len(seen.given) != count:
-        raise _unlike(name, family, f"{len(states)} hidden states and {len(seen.given)} block runs for {count} blocks")
-    norm = final_norm(inner, family)
-    with torch.inference_mode():
-        last = seen.made[-1] if norm is None else norm(seen.made[-1])
-    for k, (state, expected) in enumerate(zip(states, [*seen.given, last], strict=True)):
-        if not _same(state, expected):
-            what = "the input of block 1" if k == 0 else f"the output of block {k}"
-            if k == count and norm is not None:
-                what += f" after '{family.final_norm}'"
-            raise _unlike(name, family, f"hidden state {k} is not {what}")
-
-
-def _unlike(name: str, family: Family, what: str) -> StratoscopeError:
-    return StratoscopeError(
-        f"the layers of '{name}' ({family.name}, not in the table of families) are not where they should be: {what};"
-        " see 'stratoscope families' for what is supported"
-    )
+def _check_states(states: list[Tensor], runs: list[tuple[Tensor, Any]], inner: nn.Module, encoder: Encoder) -> None:
+    family = encoder.family
+    count, norm = len(blocks(inner, family)), final_norm(inner, family)
+    wrong = None
+    if len(states) != count + 1 or len(runs) != count:
+        wrong = f"{len(states)} hidden states and {len(runs)} block runs for {count} blocks"
+    else:
+        made = runs[-1][1]
+        last = made[0] if isinstance(made, tuple | list) else made
+        with torch.inference_mode():
+            expected = [*(given for given, _ in runs), last if norm is None else norm(last)]
+        k = next((k for k in range(count + 1) if not _same(states[k], expected[k])), None)
+        if k is not None:
+            after = f" after '{family.final_norm}'" if k == count and norm is not None else ""
+            wrong = f"hidden state {k} is not the {'input of block 1' if k == 0 else f'output of block {k}'}{after}"
+    if wrong:
+        raise StratoscopeError(
+            f"the layers of '{encoder.name}' ({family.name}, not in the table of families) are not where they should"
+            f" be: {wrong}; see 'stratoscope families' for what is supported"
+        )
 
 
 def _padding_is_ignored(inner: nn.Module, encoded: Encoded, long: list[Tensor]) -> bool:
     """Whether the two texts give the same states alone and padded together."""
     both = np.array([0, 1])
     with torch.inference_mode():
-        short = _states(inner, encoded, both[:1])
-        together = _states(inner, encoded, both)
+        short, together = _states(inner, encoded, both[:1]), _states(inner, encoded, both)
     begin = int(encoded.shift(both)[0])
-    for a, b, c in zip(short, long, together, strict=True):
-        if c.shape[1] != b.shape[1] or not _same(a[0], c[0, begin : begin + a.shape[1]]) or not _same(b[0], c[1]):
-            return False
-    return True
+    return all(
+        c.shape[1] == b.shape[1] and _same(a[0], c[0, begin : begin + a.shape[1]]) and _same(b[0], c[1])
+        for a, b, c in zip(short, long, together, strict=True)
+    )
 
 
 def _same(a: Tensor, b: Tensor) -> bool:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.models.families import base, family_of, final_norm
+from stratoscope.models.families import family_of, final_norm
 from stratoscope.models.heads.reading import reading
 from stratoscope.models.open.loading import OpenedModel
 from stratoscope.models.read.loop import HIDDEN, LOGITS, Batch, Output, Reader, evaluating, read
@@ -110,11 +110,6 @@ def reads_mean(config: Any) -> bool:
     return getattr(config, "classifier_pooling", None) == "mean"
 
 
-def has_head(model: OpenedModel) -> bool:
-    """Whether the model was opened with a head."""
-    return base(model.module) is not model.module
-
-
 def predict(
     model: OpenedModel,
     inputs: Inputs,
@@ -125,15 +120,7 @@ def predict(
 ) -> Floats:
     """Scores (n, k) of a model with a head for all examples or for `rows`: logits, or the value of a regression."""
     rows = np.arange(len(inputs)) if rows is None else rows
-    reader = LogitReader(len(rows))
-    read(
-        model,
-        inputs.encoded,
-        [reader],
-        examples=rows,
-        choices=inputs.choices,
-        batch_tokens=batch_tokens,
-        advance=advance,
-    )
+    reader, choices = LogitReader(len(rows)), inputs.choices
+    read(model, inputs.encoded, [reader], examples=rows, choices=choices, batch_tokens=batch_tokens, advance=advance)
     found: Floats = reader.scores.numpy()
     return found

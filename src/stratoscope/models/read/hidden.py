@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
-from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.corpus import Corpus
 from stratoscope.models.open.loading import OpenedModel
 from stratoscope.models.read.loop import HIDDEN, Batch, Output, Reader, read
@@ -43,7 +42,12 @@ class RowReader(Reader):
         self.encoded, self.corpus, self.rows, self.chosen = encoded, corpus, rows, layers
         self.texts: IntArray = np.unique(rows.sentence)
         """Texts that hold a row."""
-        _check_window(encoded, self.texts)
+        longest, window = int(self.texts[encoded.lengths[self.texts].argmax()]), encoded.encoder.window
+        if window is not None and encoded.lengths[longest] > window:
+            raise StratoscopeError(
+                f"sentence {longest} has {encoded.lengths[longest]} tokens, '{encoded.encoder.name}' reads {window};"
+                " plan the rows with every model that is compared"
+            )
         self._groups = _narrow(group_tokens(encoded, rows.unit), subword if rows.unit == "word" else "mean")
         self._group = _find(self._groups, rows, encoded.encoder.name)
         self.layers: list[Tensor] = []
@@ -60,7 +64,12 @@ class RowReader(Reader):
         if not self.layers:
             self.layers = [torch.empty(len(self.rows), output.hidden[0].shape[-1]) for _ in chosen]
         for kept, k in zip(self.layers, chosen, strict=True):
-            found = _gathered(output.hidden[k], places, bags)
+            flat = output.hidden[k].flatten(0, 1)
+            if bags is None:
+                found = flat.index_select(0, places)
+            else:
+                found = nn.functional.embedding_bag(places, flat.float(), bags, mode="mean")
+            found = found.to("cpu", torch.float32)
             self._check_finite(found, members, k)
             kept[where] = found
 
@@ -104,23 +113,12 @@ def read_rows(
     subword: str = "last",
     layers: Sequence[int] | None = None,
     batch_tokens: int | None = None,
-    progress: Progress | None = None,
 ) -> list[Tensor]:
     """The planned rows of every layer, or of the chosen ones, in memory: matrices (rows, width)."""
     encoded = encode_for(model.encoder, corpus.sentences, [rows.unit], rows.truncate)
     reader = RowReader(encoded, corpus, rows, subword=subword, layers=layers)
-    with (progress or Silent()).step(f"reading with {model.name}", len(reader.texts)) as advance:
-        read(model, encoded, [reader], examples=reader.texts, batch_tokens=batch_tokens, advance=advance)
+    read(model, encoded, [reader], examples=reader.texts, batch_tokens=batch_tokens)
     return reader.layers
-
-
-def _check_window(encoded: Encoded, texts: IntArray) -> None:
-    k, encoder = int(texts[encoded.lengths[texts].argmax()]), encoded.encoder
-    if encoder.window is not None and encoded.lengths[k] > encoder.window:
-        raise StratoscopeError(
-            f"sentence {k} has {encoded.lengths[k]} tokens, '{encoder.name}' reads {encoder.window};"
-            " plan the rows with every model that is compared"
-        )
 
 
 def _narrow(groups: Groups, subword: str) -> Groups:
@@ -143,12 +141,3 @@ def _find(groups: Groups, rows: Rows, name: str) -> IntArray:
             " plan the rows with every model that is compared"
         )
     return found
-
-
-def _gathered(hidden: Tensor, places: Tensor, bags: Tensor | None) -> Tensor:
-    flat = hidden.flatten(0, 1)
-    if bags is None:
-        found = flat.index_select(0, places)
-    else:
-        found = nn.functional.embedding_bag(places, flat.float(), bags, mode="mean")
-    return found.to("cpu", torch.float32)

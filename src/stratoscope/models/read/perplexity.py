@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,8 +12,8 @@ from torch import Tensor, nn
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.corpus import Corpus
 from stratoscope.data.metrics import REPLICATES, Floats, percentiles
-from stratoscope.models.families import base
-from stratoscope.models.heads.reading import Answer, finish
+from stratoscope.models.families import answering, base, family_of, final_norm
+from stratoscope.models.heads.reading import Answer
 from stratoscope.models.open.guard import forward_options
 from stratoscope.models.open.loading import OpenedModel
 from stratoscope.models.read.loop import HIDDEN, Batch, Output, Reader, evaluating, read
@@ -53,7 +50,7 @@ class LossReader(Reader):
 
     def __init__(self, model: OpenedModel, texts: int) -> None:
         self.model = model
-        self.norm = finish(model.module)
+        self.norm = final_norm(model.module, family_of(model.module))
         self.token_bytes = model.encoder.vocabulary * next(model.module.parameters()).element_size()
         self.sums: Floats = np.empty((0, texts))
         self.texts = texts
@@ -63,42 +60,26 @@ class LossReader(Reader):
         if not len(self.sums):
             self.sums = np.empty((len(states), self.texts))
         for k, state in enumerate(states):  # the last has been through the norm
-            with _answering(self.model.module, state if k == len(states) - 1 else self.norm(state)):
+            answer = Answer(state if self.norm is None or k == len(states) - 1 else self.norm(state), None)
+            with answering(base(self.model.module), lambda *_, answer=answer, **__: answer):
                 logits = _logits(self.model.module, batch.inputs)
             assert logits is not None
             self.sums[k, batch.positions] = _losses(logits, batch.inputs)
 
 
-def perplexities(
-    model: OpenedModel,
-    corpus: Corpus,
-    *,
-    length: int | None = None,
-    batch_tokens: int | None = None,
-    advance: Callable[[int], None] = lambda n: None,
-) -> list[Perplexity]:
-    """exp(mean over tokens of -log p(token | tokens before it in its text)) with 0, 1, ..., L blocks.
-
-    Texts are tokenised as the tokenizer does (with a token before the text if it puts one there) and truncated to
-    `length` tokens. The interval resamples texts, since tokens of one text hang together. `advance` counts texts.
-    """
-    parts = [
-        text_losses(model, corpus, first, length=length, batch_tokens=batch_tokens, advance=advance)
-        for first in range(0, len(corpus), TEXTS)
-    ]
-    return summaries(parts, corpus)
-
-
 def text_losses(
     model: OpenedModel,
     corpus: Corpus,
-    first: int = 0,
+    first: int,
     *,
     length: int | None = None,
     batch_tokens: int | None = None,
-    advance: Callable[[int], None] = lambda n: None,
 ) -> TextLosses:
-    """Losses of the texts from `first` on, `TEXTS` of them; those of a single token have none and are left out."""
+    """Losses of the texts from `first` on, `TEXTS` of them; those of a single token have none and are left out.
+
+    Texts are tokenised as the tokenizer does (with a token before the text if it puts one there) and truncated to
+    `length` tokens.
+    """
     limit = text_length(model.encoder, length)
     encoded = model.encoder.encode(corpus.sentences[first : first + TEXTS], truncate=limit)
     texts = np.flatnonzero(encoded.lengths > 1)
@@ -106,7 +87,7 @@ def text_losses(
         return TextLosses(np.empty((model.layers, 0)), np.empty(0, dtype=np.int64), int(encoded.truncated.sum()))
     check_causal(model, encoded, int(texts[encoded.lengths[texts].argmax()]))
     reader = LossReader(model, len(texts))
-    read(model, encoded, [reader], examples=texts, batch_tokens=batch_tokens, advance=advance)
+    read(model, encoded, [reader], examples=texts, batch_tokens=batch_tokens)
     if not np.isfinite(reader.sums[-1]).all():
         k = corpus.positions[first + int(texts[np.flatnonzero(~np.isfinite(reader.sums[-1]))[0]])]
         raise StratoscopeError(
@@ -118,7 +99,10 @@ def text_losses(
 
 
 def summaries(parts: list[TextLosses], corpus: Corpus) -> list[Perplexity]:
-    """Perplexity at every depth from the losses of all texts."""
+    """exp(mean over tokens of -log p(token | tokens before it in its text)) with 0, 1, ..., L blocks.
+
+    The interval resamples texts, since tokens of one text hang together.
+    """
     tokens = np.concatenate([p.tokens for p in parts]) if parts else np.empty(0, dtype=np.int64)
     if not len(tokens):
         reason = "no text" if not len(corpus) else f"{len(corpus)} of at most one token each"
@@ -175,14 +159,3 @@ def _summary(losses: Floats, tokens: IntArray, cut: int) -> Perplexity:
     with np.errstate(over="ignore"):  # a model cut to pieces may be infinitely surprised
         value, low, high = (float(np.exp(x)) for x in (mean(np.arange(n)), low, high))
     return Perplexity(value, low, high, int(tokens.sum()), n, cut)
-
-
-@contextmanager
-def _answering(module: Any, state: Tensor) -> Iterator[None]:
-    """Let the encoder answer these hidden states, whatever it is asked."""
-    encoder: Any = base(module)
-    encoder.forward = lambda *args, **kwargs: Answer(state, None)
-    try:
-        yield
-    finally:
-        del encoder.forward  # the class's own shows again

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
-from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -16,15 +14,16 @@ from safetensors import safe_open
 from torch import Tensor
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.progress import Progress
 from stratoscope.data.corpus import Corpus
+from stratoscope.models.families import base
 from stratoscope.models.open.loading import OpenedModel, Survey
-from stratoscope.models.read.head import HeadInputReader, LogitReader, check_head, has_head
+from stratoscope.models.read.head import HeadInputReader, LogitReader, check_head
 from stratoscope.models.read.hidden import RowReader
 from stratoscope.models.read.loop import Advance, Reader, read
 from stratoscope.models.text.encoder import IntArray
 from stratoscope.models.text.examples import Floats
 from stratoscope.models.text.rows import Rows, encode_for
+from stratoscope.runs.run import Run
 from stratoscope.statistics.rows import CHUNK, StoredRows
 
 SHARD_BYTES, SHARD_PIECES = 2.5e8, 16
@@ -35,17 +34,6 @@ SHARD_TEXTS = 4096
 by 4 %, 700 by 10 % and 300 by 23 %; what is beyond only takes memory, most where a text gives one row."""
 PART = "layers"
 """What the parts of a run are called."""
-
-
-class Run(Protocol):
-    """Where shards are kept, as far as the store looks."""
-
-    @property
-    def progress(self) -> Progress: ...
-
-    def file(self, name: str, key: object, make: Callable[[], Mapping[str, Tensor]]) -> Path:
-        """The safetensors part called `name` made from `key` (plain data), made now if it is missing or damaged."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -137,61 +125,43 @@ class Stored:
         return found
 
     def _joined(self, name: str) -> Tensor:
-        return torch.cat([_tensor(path, name) for path in self.paths])
+        with ExitStack() as files:
+            opened = [files.enter_context(safe_open(path, framework="pt")) for path in self.paths]
+            return torch.cat([f.get_tensor(name) for f in opened])
 
 
 def store_layers(open: Callable[[], OpenedModel], model: Survey, reading: Reading, run: Run) -> Stored:
     """Read and keep what is wanted of every text; the model is opened only if a shard is missing or damaged."""
-    layers = chosen_layers(model, reading.layers)
-    bounds = reading.pieces()
-    shards = _shards(bounds, reading, model, len(layers))
-    work = _Work(open, reading, layers, run.progress, f"reading with {model.encoder.name}")
-    with work:
-        paths = [str(run.file(PART, reading.key(model, s[0], s[-1]), partial(work.make, s)).resolve()) for s in shards]
+    layers, done = chosen_layers(model, reading.layers), 0
+    shards = _shards(reading, model, len(layers))
+    with ExitStack() as stack:
+
+        @cache
+        def begun() -> tuple[OpenedModel, Advance]:
+            total, opened = len(reading.corpus) // reading.choices, open()
+            return opened, stack.enter_context(run.progress.step(f"reading with {model.encoder.name}", total))
+
+        def make(shard: Sequence[int]) -> dict[str, Tensor]:
+            nonlocal done
+            opened, advance = begun()
+            advance(shard[0] // reading.choices - done)  # what was there already
+            done = shard[-1] // reading.choices
+            return read_shard(opened, reading, shard, layers, advance=advance)
+
+        paths = [str(run.file(PART, reading.key(model, s[0], s[-1]), partial(make, s)).resolve()) for s in shards]
     eps = torch.finfo(getattr(torch, reading.dtype(model))).eps
-    rows = {name: _stored_rows(name, r, bounds, shards, paths, layers, eps) for name, r in reading.rows.items()}
+    pieces = [(path, *piece) for path, shard in zip(paths, shards, strict=True) for piece in pairwise(shard)]
+    rows = {name: _stored_rows(name, r, pieces, layers, eps) for name, r in reading.rows.items()}
     return Stored(rows, tuple(paths))
-
-
-class _Work(ExitStack):
-    """Opens the model, and then the step that shows progress, when the first shard has to be made."""
-
-    def __init__(
-        self,
-        open: Callable[[], OpenedModel],
-        reading: Reading,
-        layers: Sequence[int],
-        progress: Progress,
-        label: str,
-    ) -> None:
-        super().__init__()
-        self.open, self.reading, self.layers, self.progress, self.label = open, reading, layers, progress, label
-        self.model: OpenedModel | None = None
-        self.advance: Advance = lambda n: None
-        self.done = 0
-
-    def make(self, shard: Sequence[int]) -> dict[str, Tensor]:
-        reading = self.reading
-        if self.model is None:
-            self.model = self.open()
-            self.advance = self.enter_context(self.progress.step(self.label, len(reading.corpus) // reading.choices))
-        self._reach(shard[0])  # what was there already
-        tensors = read_shard(self.model, reading, shard, self.layers, advance=self._advanced)
-        self._reach(shard[-1])  # texts without a row
-        return tensors
-
-    def _advanced(self, n: int) -> None:
-        self.done += n
-        self.advance(n)
-
-    def _reach(self, text: int) -> None:
-        self._advanced(text // self.reading.choices - self.done)
 
 
 def read_shard(
     model: OpenedModel, reading: Reading, bounds: Sequence[int], layers: Sequence[int], *, advance: Advance
 ) -> dict[str, Tensor]:
-    """Everything wanted of the texts between the first and the last of these bounds, cut at each of them."""
+    """Everything wanted of the texts between the first and the last of these bounds, cut at each of them.
+
+    `advance` counts all examples, those without a row too.
+    """
     first, last, c = bounds[0], bounds[-1], reading.choices
     corpus = reading.corpus.slice(first, last)
     encoded = encode_for(model.encoder, corpus.sentences, [r.unit for r in reading.rows.values()], reading.truncate)
@@ -207,19 +177,13 @@ def read_shard(
         examples = np.arange(len(corpus) // c)
         vectors = HeadInputReader(model, len(examples), choices=c, mean=reading.head.mean)
         scores = LogitReader(len(examples)) if reading.head.scored else None
-        if scores is not None and not has_head(model):
+        if scores is not None and base(model.module) is model.module:
             raise StratoscopeError(f"'{model.name}' has no task head; expected a sequence-classification checkpoint")
         readers += [vectors] if scores is None else [vectors, scores]
+    advance(len(corpus) // c - len(examples))
     if len(examples):
-        read(
-            model,
-            encoded,
-            readers,
-            examples=examples,
-            choices=c,
-            batch_tokens=reading.batch_tokens,
-            advance=advance,
-        )
+        tokens = reading.batch_tokens
+        read(model, encoded, readers, examples=examples, choices=c, batch_tokens=tokens, advance=advance)
     tensors: dict[str, Tensor] = {}
     for name, reader in kinds.items():
         places = np.searchsorted(reader.rows.sentence, np.array(bounds) - first)
@@ -255,8 +219,9 @@ def chosen_layers(model: Survey, layers: tuple[int, ...] | None) -> tuple[int, .
     return tuple(range(model.layers)) if layers is None else layers
 
 
-def _shards(bounds: list[int], reading: Reading, model: Survey, layers: int) -> list[list[int]]:
+def _shards(reading: Reading, model: Survey, layers: int) -> list[list[int]]:
     """Bounds of the pieces of each shard: as many as give it enough texts, its memory holds them, and at least one."""
+    bounds = reading.pieces()
     kinds = len(reading.rows) * layers + (model.layers if reading.head is not None else 0)
     most = min(SHARD_PIECES, max(1, int(SHARD_BYTES / (kinds * model.width * 4 * CHUNK))))
     shards, start = [], 0
@@ -269,20 +234,14 @@ def _shards(bounds: list[int], reading: Reading, model: Survey, layers: int) -> 
 
 
 def _stored_rows(
-    name: str,
-    rows: Rows,
-    bounds: list[int],
-    shards: list[list[int]],
-    paths: Sequence[str],
-    layers: Sequence[int],
-    eps: float,
+    name: str, rows: Rows, pieces: Sequence[tuple[str, int, int]], layers: Sequence[int], eps: float
 ) -> StoredRows:
-    places = np.searchsorted(rows.sentence, bounds)
-    sizes = dict(zip(bounds, np.diff(places).tolist(), strict=False))
-    pieces = [(path, start) for path, shard in zip(paths, shards, strict=True) for start in shard[:-1] if sizes[start]]
+    """The rows of the texts between the bounds of each piece, which is in this file."""
+    sizes = [int(np.diff(np.searchsorted(rows.sentence, bounds))[0]) for _, *bounds in pieces]
+    kept = [(path, start) for (path, start, _), size in zip(pieces, sizes, strict=True) if size]
     return StoredRows(
-        tuple(sizes[start] for _, start in pieces),
-        tuple(tuple((path, _row_name(name, layer, start)) for path, start in pieces) for layer in layers),
+        tuple(size for size in sizes if size),
+        tuple(tuple((path, _row_name(name, layer, start)) for path, start in kept) for layer in layers),
         (eps,) * len(layers),
     )
 
@@ -293,9 +252,3 @@ def _row_name(name: str, layer: int, start: int) -> str:
 
 def _head_name(layer: int) -> str:
     return f"head.layer{layer}"
-
-
-def _tensor(path: str, name: str) -> Tensor:
-    with safe_open(path, framework="pt") as f:
-        tensor: Tensor = f.get_tensor(name)
-    return tensor

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
@@ -34,10 +34,9 @@ def keeping(model: Model, blocks: Sequence[int]) -> Iterator[Model]:
 
     The kept blocks are the model's own, so training inside changes it. A cut inside a cut numbers the blocks left.
     """
-    family = family_of(model)
+    family, kept = family_of(model), list(blocks)
     total = len(_applied(model, family))
-    kept = _increasing(blocks, total)
-    _check_cuttable(model, family, total)
+    _check(model, family, kept, total)
     _record_everywhere(base(model))
     with ExitStack() as undo:
         # An architecture nobody has looked at is trusted only as far as it agrees with itself run block by block.
@@ -46,24 +45,6 @@ def keeping(model: Model, blocks: Sequence[int]) -> Iterator[Model]:
         if check is not None:
             check()
         yield model
-
-
-def without(model: Model, first: int, last: int) -> AbstractContextManager[Model]:
-    """Skip blocks `first` to `last`, both included."""
-    total = len(_applied(model, family_of(model)))
-    if not 1 <= first <= last <= total:
-        raise StratoscopeError(
-            f"a span of blocks to skip must lie in 1-{total} and start before it ends, got {first}-{last}"
-        )
-    return keeping(model, [k for k in range(1, total + 1) if not first <= k <= last])
-
-
-def truncated_to(model: Model, depth: int) -> AbstractContextManager[Model]:
-    """Keep the first `depth` blocks: the head reads layer `depth`."""
-    total = len(_applied(model, family_of(model)))
-    if not 0 <= depth <= total:
-        raise StratoscopeError(f"a model of {total} blocks can be truncated to 0-{total} of them, got {depth}")
-    return keeping(model, range(1, depth + 1))
 
 
 def exported(model: Model, blocks: Sequence[int]) -> Model:
@@ -94,16 +75,11 @@ def parse_drop(text: str, blocks: int) -> tuple[int, ...]:
     return tuple(range(1, blocks - k + 1)) if end == "top" else tuple(range(k + 1, blocks + 1))
 
 
-def _increasing(blocks: Sequence[int], total: int) -> list[int]:
-    numbers = list(blocks)
-    if numbers != sorted(set(numbers)) or not all(1 <= k <= total for k in numbers):
+def _check(model: nn.Module, family: Family, kept: list[int], total: int) -> None:
+    if kept != sorted(set(kept) & set(range(1, total + 1))):
         raise StratoscopeError(
-            f"blocks to keep must be increasing numbers from 1 to {total}, got {', '.join(map(str, numbers))}"
+            f"blocks to keep must be increasing numbers from 1 to {total}, got {', '.join(map(str, kept))}"
         )
-    return numbers
-
-
-def _check_cuttable(model: nn.Module, family: Family, total: int) -> None:
     config = _config(base(model))
     if depth(config) != total:
         raise StratoscopeError(
@@ -173,11 +149,10 @@ def _share_groups(cut: nn.Module, family: Family) -> None:
 
 def _record_everywhere(inner: Any) -> None:
     """Let transformers hook all blocks now: inside a cut it would hook the kept ones and think that was all."""
-    try:
+    with suppress(ImportError):  # other releases hook at every call
         from transformers.utils.output_capturing import maybe_install_capturing_hooks
-    except ImportError:  # other releases hook at every call
-        return
-    maybe_install_capturing_hooks(inner)
+
+        maybe_install_capturing_hooks(inner)
 
 
 def _config(model: Any) -> Any:
@@ -186,8 +161,7 @@ def _config(model: Any) -> Any:
 
 def _configs(model: nn.Module) -> list[Any]:
     """Every configuration that counts the blocks; a model with a head usually shares its base's."""
-    found = [_config(model), _config(base(model))]
-    return found if found[0] is not found[1] else found[:1]
+    return list({id(c): c for c in (_config(model), _config(base(model)))}.values())
 
 
 def _configure(model: nn.Module, field: str, value: Any, undo: ExitStack) -> None:

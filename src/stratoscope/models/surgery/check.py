@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.models.families import Family, base, block_list
+from stratoscope.models.read.loop import evaluating
 
 PLAIN = (bool, int, float, str, type(None))
 PASSING = {"training", "gradient_checkpointing"}
@@ -22,13 +23,11 @@ def agreeing(model: nn.Module, family: Family, kept: Sequence[int]) -> Callable[
 
     The text is a few token ids, so what depends on length (a window) is not seen here.
     """
-    skipped = [b for k, b in enumerate(block_list(model, family), start=1) if k not in kept]
-    hooks = [b.register_forward_hook(_hand_on, with_kwargs=True) for b in skipped]
-    try:
+    with ExitStack() as hooks:
+        for k, block in enumerate(block_list(model, family), start=1):
+            if k not in kept:
+                hooks.enter_context(block.register_forward_hook(_hand_on, with_kwargs=True))
         expected = _trial(model, family)
-    finally:
-        for hook in hooks:
-            hook.remove()
 
     def check() -> None:
         if not torch.allclose(_trial(model, family), expected, rtol=1e-4, atol=1e-5):
@@ -60,38 +59,27 @@ def _difference(cut: nn.Module, built: nn.Module, family: Family) -> str | None:
     have, want = block_list(cut, family), block_list(built, family)
     if len(have) != len(want):
         return f"a model with {len(want)} blocks does not run"
-    for name, ours, theirs in _parts(have, want):
+    built_parts = dict(want.named_modules())
+    for name, ours in have.named_modules():
+        theirs = built_parts.get(name)
+        if not name or theirs is None or isinstance(ours, nn.Dropout):  # dropout does nothing at inference
+            continue
         if type(ours) is not type(theirs):
             return f"{_label(name)} would be built as {type(theirs).__name__}, but is {type(ours).__name__}"
         for key, value in vars(ours).items():
-            if _telling(key, value) and vars(theirs).get(key, value) != value:
+            telling = isinstance(value, PLAIN) and key not in PASSING and not key.startswith("_")
+            if telling and vars(theirs).get(key, value) != value:
                 return f"{_label(name)} would have {key} {vars(theirs)[key]}, but has {value}"
-    ours_shapes, theirs_shapes = _shapes(cut), _shapes(built)
-    for name in ours_shapes | theirs_shapes:
-        if ours_shapes.get(name) != theirs_shapes.get(name):
-            return f"weights '{name}' would have shape {theirs_shapes.get(name)}, but have {ours_shapes.get(name)}"
+    has, gets = ({name: tuple(weights.shape) for name, weights in m.state_dict().items()} for m in (cut, built))
+    for name in has | gets:
+        if has.get(name) != gets.get(name):
+            return f"weights '{name}' would have shape {gets.get(name)}, but have {has.get(name)}"
     return None
-
-
-def _telling(key: str, value: Any) -> bool:
-    return isinstance(value, PLAIN) and key not in PASSING and not key.startswith("_")
-
-
-def _parts(have: nn.Module, want: nn.Module) -> Iterator[tuple[str, nn.Module, nn.Module]]:
-    """Modules found in both, by name; dropout is left out, since it does nothing at inference."""
-    theirs = dict(want.named_modules())
-    for name, module in have.named_modules():
-        if name and name in theirs and not isinstance(module, nn.Dropout):
-            yield name, module, theirs[name]
 
 
 def _label(name: str) -> str:
     index, _, part = name.partition(".")
     return f"'{part}' of block {int(index) + 1}" if part else f"block {int(index) + 1}"
-
-
-def _shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(weights.shape) for name, weights in model.state_dict().items()}
 
 
 def _hand_on(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
@@ -103,7 +91,7 @@ def _trial(model: nn.Module, family: Family) -> Tensor:
     """The last hidden state for the few token ids that transformers keeps for such trials."""
     inner: Any = base(model)
     try:
-        with _still(inner), torch.no_grad():
+        with evaluating(inner), torch.no_grad():
             last: Tensor = inner(**{k: v.to(inner.device) for k, v in inner.dummy_inputs.items()})[0]
     except Exception as error:
         raise StratoscopeError(
@@ -111,15 +99,3 @@ def _trial(model: nn.Module, family: Family) -> Tensor:
             " see 'stratoscope families' for what is supported"
         ) from error
     return last
-
-
-@contextmanager
-def _still(inner: nn.Module) -> Iterator[None]:
-    """No dropout, whatever mode each part is in."""
-    modes = {part: part.training for part in inner.modules()}
-    inner.eval()
-    try:
-        yield
-    finally:
-        for part, mode in modes.items():
-            part.training = mode

@@ -23,25 +23,6 @@ on standardised vectors enlarges it.
 """
 
 
-def reload(folder: Path, task: TaskData, *, trust_remote_code: bool = False) -> tuple[Any, Any]:
-    """Model and tokenizer of a checkpoint, as the Auto classes give them; weights that were not stored are an error."""
-    with guarded(str(folder), "written checkpoint", local=True):
-        from transformers import AutoTokenizer
-
-        model, info = auto_class(task).from_pretrained(
-            folder, output_loading_info=True, trust_remote_code=trust_remote_code, dtype=torch.float32
-        )
-        tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
-    if strange := sorted(
-        str(key) for kind in ("missing_keys", "unexpected_keys", "mismatched_keys") for key in info[kind]
-    ):
-        raise StratoscopeError(
-            f"the saved checkpoint does not match the model in memory: {len(strange)} parameters are missing or"
-            f" unexpected (first: {strange[0]})"
-        )
-    return model.eval(), tokenizer
-
-
 def check_reload(
     folder: Path,
     module: Any,
@@ -53,43 +34,42 @@ def check_reload(
 ) -> float:
     """Largest difference of the logits of `module` and of the checkpoint reloaded, for these examples as they stand.
 
-    Texts go through the reloaded tokenizer, one example at a time, so that no padding enters.
+    The Auto classes load it; texts go through its tokenizer, one example at a time, so that no padding enters.
     """
-    model, tokenizer = reload(folder, task, trust_remote_code=trust_remote_code)
-    _check_weights(module, model)
+    with guarded(str(folder), "written checkpoint", local=True):
+        from transformers import AutoTokenizer
+
+        how: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+        model, info = auto_class(task).from_pretrained(folder, output_loading_info=True, dtype=torch.float32, **how)
+        tokenizer: Any = AutoTokenizer.from_pretrained(folder, **how)
+    strange = [str(key) for kind in ("missing_keys", "unexpected_keys", "mismatched_keys") for key in info[kind]]
+    if strange:
+        raise _unlike(f"{len(strange)} parameters are missing or unexpected (first: {min(strange)})")
+    want, got = ({k: v.cpu() for k, v in m.state_dict().items()} for m in (module, model))
+    apart = [k for k in want | got if k not in want or k not in got or not torch.equal(want[k], got[k])]
+    if apart:
+        raise _unlike(f"{len(apart)} weights differ (first: {apart[0]})")
     module, model = copy.deepcopy(module).cpu().double(), model.double()
     worst, largest = 0.0, 1.0
-    with evaluating(module), torch.inference_mode():
+    with evaluating(module), evaluating(model), torch.inference_mode():
         for example in examples:
             given = _given(tokenizer, example, length, model.device)
             before, after = module(**given).logits, model(**given).logits
             worst = max(worst, float((before - after).abs().max()))
             largest = max(largest, float(before.abs().max()))
     if not worst <= TOLERANCE * largest:
-        raise StratoscopeError(
-            f"the saved checkpoint does not match the model in memory: logits are {worst:.3g} apart on"
-            f" {len(examples)} rows, expected at most {TOLERANCE * largest:.3g}"
-        )
+        allowed = TOLERANCE * largest
+        raise _unlike(f"logits are {worst:.3g} apart on {len(examples)} rows, expected at most {allowed:.3g}")
     return worst
 
 
-def _check_weights(module: Any, model: Any) -> None:
-    want, got = ({k: v.cpu() for k, v in m.state_dict().items()} for m in (module, model))
-    apart = [k for k in want if k not in got or not torch.equal(want[k], got[k])] + [k for k in got if k not in want]
-    if apart:
-        raise StratoscopeError(
-            f"the saved checkpoint does not match the model in memory: {len(apart)} weights differ (first: {apart[0]})"
-        )
+def _unlike(how: str) -> StratoscopeError:
+    return StratoscopeError(f"the saved checkpoint does not match the model in memory: {how}")
 
 
 def _given(tokenizer: Any, example: Example, length: int, device: torch.device) -> dict[str, Any]:
     first, second = [text for text, _ in example.texts], [pair for _, pair in example.texts]
-    encoded = tokenizer(
-        first,
-        None if second[0] is None else second,
-        padding=len(first) > 1,
-        truncation="longest_first",
-        max_length=length,
-        return_tensors="pt",
-    )
-    return {k: (v[None] if len(first) > 1 else v).to(device) for k, v in encoded.items()}
+    several = len(first) > 1
+    how = {"padding": several, "truncation": "longest_first", "max_length": length, "return_tensors": "pt"}
+    encoded = tokenizer(first, None if second[0] is None else second, **how)
+    return {k: (v[None] if several else v).to(device) for k, v in encoded.items()}

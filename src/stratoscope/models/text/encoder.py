@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -91,10 +91,8 @@ class Encoder:
     @property
     def pad_id(self) -> int:
         """Id put into masked positions; without a padding token any id does, and eos is the custom."""
-        for i in (self.tokenizer.pad_token_id, self.tokenizer.eos_token_id):
-            if i is not None:
-                return int(i)
-        return 0
+        ids = (self.tokenizer.pad_token_id, self.tokenizer.eos_token_id, 0)
+        return int(next(i for i in ids if i is not None))
 
     @cached_property
     def blank_before_words(self) -> bool:
@@ -120,17 +118,17 @@ class Encoder:
         backend.no_truncation()
         if truncate is not None:
             backend.enable_truncation(max_length=truncate, strategy="longest_first")
-        parts: list[_Part] = []
+        parts = []
         try:
-            for start in range(0, len(sentences), CHUNK):
+            for start in range(0, max(1, len(sentences)), CHUNK):
                 chunk = list(sentences[start : start + CHUNK])
                 inputs = [self._words_of(s) if split else _texts_of(s) for s in chunk]
                 found = backend.encode_batch(inputs, is_pretokenized=split)
                 words = (_words_given(e) if split else _words_found(s, e) for s, e in zip(chunk, found, strict=True))
-                parts.append(_Part(found, words if by_word else None))
+                parts.append(_arrays(found, words if by_word else ()))
         finally:
             backend.no_truncation()  # or it would be saved with the tokenizer
-        ids = _join([p.ids for p in parts], np.int32)
+        lengths, ids, segments, special, word, truncated = map(np.concatenate, zip(*parts, strict=True))
         if ids.size and ids.max() >= self.vocabulary:
             raise StratoscopeError(
                 f"the tokenizer of '{self.name}' gives token id {ids.max()}, but the model has {self.vocabulary}"
@@ -138,12 +136,12 @@ class Encoder:
             )
         return Encoded(
             encoder=self,
-            starts=np.append(0, np.cumsum(_join([p.lengths for p in parts], np.int64))),
+            starts=np.append(0, np.cumsum(lengths)),
             ids=ids,
-            segments=_join([p.segments for p in parts], np.int32),
-            real=_join([p.real for p in parts], np.bool_),
-            word=_join([p.word for p in parts], np.int32) if by_word else np.broadcast_to(np.int32(-1), ids.shape),
-            truncated=_join([p.truncated for p in parts], np.bool_),
+            segments=segments,
+            real=special == 0,
+            word=word if by_word else np.broadcast_to(np.int32(-1), ids.shape),
+            truncated=truncated,
         )
 
     def _words_of(self, sentence: Sentence) -> Any:
@@ -156,16 +154,16 @@ class Encoder:
         return [blank + sound(w) if k and w.strip() else sound(w) for k, w in enumerate(words)]
 
 
-class _Part:
+def _arrays(found: Sequence[Any], words: Iterable[Any]) -> tuple[Any, ...]:
     """The tokens of one chunk of texts, out of the tokenizer's own objects."""
-
-    def __init__(self, found: Sequence[Any], words: Any | None) -> None:
-        self.lengths = np.array([len(e.ids) for e in found], dtype=np.int64)
-        self.ids = _flat((e.ids for e in found), np.int32)
-        self.segments = _flat((e.type_ids for e in found), np.int32)
-        self.real = _flat((e.special_tokens_mask for e in found), np.int8) == 0
-        self.word = None if words is None else _flat(words, np.int32)
-        self.truncated = np.array([bool(e.overflowing) for e in found], dtype=np.bool_)
+    return (
+        np.array([len(e.ids) for e in found], dtype=np.int64),
+        np.fromiter(chain.from_iterable(e.ids for e in found), dtype=np.int32),
+        np.fromiter(chain.from_iterable(e.type_ids for e in found), dtype=np.int32),
+        np.fromiter(chain.from_iterable(e.special_tokens_mask for e in found), dtype=np.int8),
+        np.fromiter(chain.from_iterable(words), dtype=np.int32),
+        np.array([bool(e.overflowing) for e in found], dtype=np.bool_),
+    )
 
 
 def words_of(sentence: Sentence) -> Sequence[str]:
@@ -208,10 +206,8 @@ def _word_ends(sentence: Sentence) -> IntArray:
 def window_of(config: Any, tokenizer: Any, family: Family) -> int | None:
     """Most tokens the model reads at once: the smaller of the tokenizer's limit and the model's positions."""
     limits = [int(tokenizer.model_max_length)] if tokenizer.model_max_length < SANE_LENGTH else []
-    count = (
-        None if family.positions == "unbounded" else getattr(config.get_text_config(), "max_position_embeddings", None)
-    )
-    if count is not None and count > 0:
+    count = getattr(config.get_text_config(), "max_position_embeddings", None) or 0
+    if family.positions != "unbounded" and count > 0:
         pad = getattr(config, "pad_token_id", None)
         taken = (1 if pad is None else pad) + 1 if family.positions == "after-padding" else 0
         limits.append(count - taken)
@@ -237,11 +233,3 @@ def _texts_of(sentence: Sentence) -> Any:
 def sound(text: str) -> str:
     """Half a surrogate pair (from a broken JSON escape) is no text a tokenizer takes; it becomes '?'."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _flat(parts: Any, dtype: type[np.generic]) -> Any:
-    return np.fromiter(chain.from_iterable(parts), dtype=dtype)
-
-
-def _join(parts: list[Any], dtype: type[np.generic]) -> Any:
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=dtype)

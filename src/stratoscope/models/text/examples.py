@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.data.tasks.data import PAIR, Example, TaskData
+from stratoscope.data.tasks.data import PAIR, TaskData
 from stratoscope.models.text.encoder import Encoded, Encoder, IntArray
 
 Floats = npt.NDArray[np.float64]
@@ -74,7 +74,16 @@ def tokenise(task: TaskData, split: str, encoder: Encoder, *, length: int) -> In
     """Tokenise a split; of what is longer than `length` tokens the end of the longer text is cut off."""
     examples = task.split(split)
     choices = len(examples[0].texts)
-    _check(task, examples, choices)
+    for k, e in enumerate(examples, start=1):
+        if task.format != PAIR and choices == 1 and e.texts[0][1] is not None:
+            raise StratoscopeError(
+                f"{task.name} is a single-sentence task, but its example {k} has a second text; leave the pair out or"
+                " choose a pair task"
+            )
+        if len(e.texts) != choices:
+            raise StratoscopeError(
+                f"{task.name}: expected {choices} choices in every example, got {len(e.texts)} in example {k}"
+            )
     encoded = encoder.encode(task.corpus(split).sentences, truncate=length)
     return Inputs(encoded, task.targets(split), choices, task.regression)
 
@@ -90,16 +99,3 @@ def text_length(encoder: Encoder, asked: int | None, *, otherwise: int | None = 
     if asked < SHORTEST:
         raise StratoscopeError(f"expected --length of at least {SHORTEST} tokens, got {asked}")
     return asked
-
-
-def _check(task: TaskData, examples: Sequence[Example], choices: int) -> None:
-    for k, e in enumerate(examples):
-        if task.format != PAIR and choices == 1 and e.texts[0][1] is not None:
-            raise StratoscopeError(
-                f"{task.name} is a single-sentence task, but its example {k + 1} has a second text; leave the pair"
-                " out or choose a pair task"
-            )
-        if len(e.texts) != choices:
-            raise StratoscopeError(
-                f"{task.name}: expected {choices} choices in every example, got {len(e.texts)} in example {k + 1}"
-            )

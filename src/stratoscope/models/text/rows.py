@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 
 import numpy as np
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.data.corpus import Corpus, Sentence
-from stratoscope.models.text.encoder import Encoded, Encoder, IntArray, words_of
+from stratoscope.models.text.encoder import BoolArray, Encoded, Encoder, IntArray, words_of
 
 UNITS = ("word", "cls", "mean", "token")
 SUBWORDS = ("last", "first", "mean")
+EMPTY = "empty sentences"
 CHUNK = 4096
 """Sentences looked at together; of what they hold only the rows are kept."""
 
@@ -116,28 +118,26 @@ def plan_rows(corpus: Corpus, encoders: Sequence[Encoder], unit: str, truncate: 
     check_unit(unit)
     if not encoders:
         raise StratoscopeError("no model was given; expected at least one to plan rows for")
-    dropped: dict[str, int] = {}
+    dropped = {EMPTY: 0} | {reason: 0 for encoder in encoders for reason in _reasons(encoder)}
     truncated = dict.fromkeys((e.name for e in encoders), 0)
     cut = "" if truncate is None else f"first {truncate} tokens "
     seal = hashlib.sha256(f"{corpus.fingerprint} {unit} {cut}".encode())
     kept: list[IntArray] = []
     for start in range(0, len(corpus), CHUNK):
         part = list(corpus.sentences[start : start + CHUNK])
-        empty = np.array([_is_empty(s, unit) for s in part], dtype=np.bool_)
-        _count(dropped, "empty sentences", int(empty.sum()))
+        empty = np.array([not (words_of(s) if unit == "word" else s.text.strip()) for s in part], dtype=np.bool_)
+        dropped[EMPTY] += int(empty.sum())
         tokens = [encode_for(encoder, part, [unit], truncate) for encoder in encoders]
-        common: IntArray | None = None
         for encoded in tokens:
-            pairs = _pairs(encoded, part, unit, ~empty, dropped)
             truncated[encoded.encoder.name] += int((encoded.truncated & ~empty).sum())
-            common = pairs if common is None else np.intersect1d(common, pairs, assume_unique=True)
-        assert common is not None
+        pairs = (_pairs(encoded, part, unit, ~empty, dropped) for encoded in tokens)
+        common = reduce(partial(np.intersect1d, assume_unique=True), pairs)
         if unit == "token":
             _check_same_tokens(tokens, np.unique(common >> 32), start)
         kept.append(common + (start << 32))
         seal.update(kept[-1].tobytes())
     rows = np.concatenate(kept) if kept else np.zeros(0, dtype=np.int64)
-    dropped = _in_order(dropped, encoders)
+    dropped = {reason: n for reason, n in dropped.items() if n}
     if not len(rows):
         why = "; ".join(f"{n} {reason}" for reason, n in dropped.items()) or "the data is empty"
         raise StratoscopeError(
@@ -167,49 +167,35 @@ def keys(sentence: IntArray, word: IntArray) -> IntArray:
 
 
 def _pairs(
-    encoded: Encoded, part: Sequence[Sentence], unit: str, usable: np.ndarray[tuple[int], np.dtype[np.bool_]],
-    dropped: dict[str, int],
-) -> IntArray:  # fmt: skip
+    encoded: Encoded, part: Sequence[Sentence], unit: str, usable: BoolArray, dropped: dict[str, int]
+) -> IntArray:
     """Keys of the rows one model can give of some sentences; what it cannot is counted."""
-    encoder = encoded.encoder
+    too_long, cut_off, lost_words, no_token = _reasons(encoded.encoder)
     groups = group_tokens(encoded, unit)
-    long = usable & (encoded.lengths > (encoder.window or np.inf))
-    _count(dropped, _too_long(encoder), int(long.sum()))
+    long = usable & (encoded.lengths > (encoded.encoder.window or np.inf))
+    dropped[too_long] += int(long.sum())
     usable = usable & ~long
     if unit == "word":
         present = np.bincount(groups.sentence, minlength=len(part))
         lost = np.array([len(words_of(s)) for s in part]) - present
-        _count(dropped, _cut_off(encoder), int(lost[usable & encoded.truncated].sum()))
-        _count(dropped, _lost_words(encoder), int(lost[usable & ~encoded.truncated].sum()))
+        dropped[cut_off] += int(lost[usable & encoded.truncated].sum())
+        dropped[lost_words] += int(lost[usable & ~encoded.truncated].sum())
     else:
         none = usable.copy()
         none[groups.sentence] = False
-        _count(dropped, _no_token(encoder), int(none.sum()))
+        dropped[no_token] += int(none.sum())
     rows = np.flatnonzero(usable[groups.sentence])
     return keys(groups.sentence[rows], groups.word[rows])
 
 
-def _too_long(encoder: Encoder) -> str:
-    return f"sentences longer than {encoder.name}'s window ({encoder.window} tokens)"
-
-
-def _cut_off(encoder: Encoder) -> str:
-    return f"words beyond the first tokens of long texts, which are all that {encoder.name} reads"
-
-
-def _lost_words(encoder: Encoder) -> str:
-    return f"words {encoder.name}'s tokenizer turns into nothing"
-
-
-def _no_token(encoder: Encoder) -> str:
-    return f"sentences in which {encoder.name}'s tokenizer finds no token"
-
-
-def _in_order(dropped: Mapping[str, int], encoders: Sequence[Encoder]) -> dict[str, int]:
-    """Reasons by model rather than by when they were first met."""
-    order = ["empty sentences"]
-    order += [reason(e) for e in encoders for reason in (_too_long, _cut_off, _lost_words, _no_token)]
-    return {reason: dropped[reason] for reason in dict.fromkeys(order) if reason in dropped}
+def _reasons(encoder: Encoder) -> tuple[str, str, str, str]:
+    """Why a model cannot give a row."""
+    return (
+        f"sentences longer than {encoder.name}'s window ({encoder.window} tokens)",
+        f"words beyond the first tokens of long texts, which are all that {encoder.name} reads",
+        f"words {encoder.name}'s tokenizer turns into nothing",
+        f"sentences in which {encoder.name}'s tokenizer finds no token",
+    )
 
 
 def _consecutive(encoded: Encoded, tokens: IntArray, word: IntArray) -> Groups:
@@ -219,24 +205,13 @@ def _consecutive(encoded: Encoded, tokens: IntArray, word: IntArray) -> Groups:
     return Groups(pair[starts] >> 32, pair[starts] & 0xFFFFFFFF, np.append(starts, len(tokens)), tokens)
 
 
-def _is_empty(sentence: Sentence, unit: str) -> bool:
-    return not (words_of(sentence) if unit == "word" else sentence.text.strip())
-
-
-def _count(dropped: dict[str, int], reason: str, n: int) -> None:
-    if n:
-        dropped[reason] = dropped.get(reason, 0) + n
-
-
 def _check_same_tokens(models: Sequence[Encoded], sentences: IntArray, start: int) -> None:
     """Unit token pairs the k-th token of one model with the k-th of the other: they must be the same token."""
     reference = models[0]
     for encoded in models[1:]:
         for s in sentences:
-            a, b = (
-                e.ids[e.starts[s] : e.starts[s + 1]][e.real[e.starts[s] : e.starts[s + 1]]]
-                for e in (reference, encoded)
-            )
+            spans = ((e, slice(e.starts[s], e.starts[s + 1])) for e in (reference, encoded))
+            a, b = (e.ids[span][e.real[span]] for e, span in spans)
             common = min(len(a), len(b)) if reference.truncated[s] or encoded.truncated[s] else max(len(a), len(b))
             if not np.array_equal(a[:common], b[:common]):
                 raise StratoscopeError(

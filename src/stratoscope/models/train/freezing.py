@@ -53,18 +53,11 @@ def freeze_(model: nn.Module, text: str | None) -> Frozen:
             )
         for block in held:
             block.requires_grad_(False)
-        if end == "bottom":
-            _freeze_around_(model, applied, final_norm(model, family))
-    return Frozen(
-        frozen=sum(p.numel() for p in model.parameters() if not p.requires_grad),
-        trained=sum(p.numel() for p in model.parameters() if p.requires_grad),
-    )
-
-
-def _freeze_around_(model: nn.Module, applied: list[nn.Module], norm: nn.Module | None) -> None:
-    """Freeze the encoder's parameters outside its blocks, except what comes after them: final norm and pooler."""
-    after = [*applied, *([] if norm is None else [norm])]
-    kept = {id(p) for part in after for p in part.parameters()}
-    for name, p in base(model).named_parameters():
-        if id(p) not in kept and not name.startswith(f"{POOLER}."):
-            p.requires_grad_(False)
+        if end == "bottom":  # the encoder's parameters outside its blocks, but for what comes after them
+            after = [*applied, final_norm(model, family)]
+            kept = {id(p) for part in after if part is not None for p in part.parameters()}
+            for name, p in base(model).named_parameters():
+                if id(p) not in kept and not name.startswith(f"{POOLER}."):
+                    p.requires_grad_(False)
+    count = {free: sum(p.numel() for p in model.parameters() if p.requires_grad == free) for free in (False, True)}
+    return Frozen(frozen=count[False], trained=count[True])

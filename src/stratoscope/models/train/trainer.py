@@ -90,18 +90,12 @@ def train_(module: Any, inputs: Inputs, schedule: Schedule, setup: Setup) -> Tra
     _check_device(setup)
     place = setup.folder / digest([setup.request, version("torch"), version("transformers"), setup.device.type])
     start = _last_sealed(place)
-    keeper = _Keeper(setup, lr=schedule.lr, before=_seconds(start))
+    keeper = _Keeper(setup, lr=schedule.lr, before=0.0 if start is None else float(_sealed(start)["seconds"]))
     use_cache = getattr(module.config, "use_cache", None)
     rows = grouped_order(inputs.lengths, schedule, setup.seed) if schedule.grouped else range(len(inputs))
     with isolated_seeds(setup.device), quiet(), disk_errors(setup.folder):
-        arguments = _arguments(schedule, setup, place)
-        trainer = Trainer(
-            model=module,
-            args=arguments,
-            data_collator=inputs.batch,
-            train_dataset=rows,
-            callbacks=[keeper],
-        )
+        how: dict[str, Any] = {"args": _arguments(schedule, setup, place), "callbacks": [keeper]}
+        trainer = Trainer(module, data_collator=inputs.batch, train_dataset=rows, **how)
         trainer.remove_callback(PrinterCallback)
         with setup.progress.step(setup.label, schedule.steps) as keeper.advance:
             trainer.train(resume_from_checkpoint=None if start is None else str(start))
@@ -138,8 +132,7 @@ class _Keeper(TrainerCallback):
         self.before = before
         """Seconds of earlier attempts."""
         self.advance: Callable[[int], None] = lambda n: None
-        self.began = self.saved = time.monotonic()
-        self.asked: float | None = None
+        self.began = self.saved = self.asked = time.monotonic()
         self.spacing = CHECKPOINT_SECONDS
         self.resumed = 0
 
@@ -180,8 +173,7 @@ class _Keeper(TrainerCallback):
         seal = {"seconds": self.seconds, "files": _hashes(folder)}
         write_text(folder / SEAL, canonical_json(seal) + "\n")
         self.saved = time.monotonic()
-        cost = self.saved - (self.saved if self.asked is None else self.asked)
-        self.spacing = max(CHECKPOINT_SECONDS, cost / CHECKPOINT_SHARE)
+        self.spacing = max(CHECKPOINT_SECONDS, (self.saved - self.asked) / CHECKPOINT_SHARE)
 
 
 def _arguments(schedule: Schedule, setup: Setup, place: Path) -> TrainingArguments:
@@ -242,20 +234,17 @@ def _last_sealed(place: Path) -> Path | None:
 
 def _is_whole(folder: Path) -> bool:
     try:
-        seal = json.loads((folder / SEAL).read_text(encoding="utf-8"))
-        return bool(seal["files"] == _hashes(folder))
+        return bool(_sealed(folder)["files"] == _hashes(folder))
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
+def _sealed(folder: Path) -> Any:
+    return json.loads((folder / SEAL).read_text(encoding="utf-8"))
+
+
 def _hashes(folder: Path) -> dict[str, str]:
     return {p.name: file_sha256(p) for p in sorted(folder.iterdir()) if p.name != SEAL}
-
-
-def _seconds(checkpoint: Path | None) -> float:
-    if checkpoint is None:
-        return 0.0
-    return float(json.loads((checkpoint / SEAL).read_text(encoding="utf-8"))["seconds"])
 
 
 def planned_steps(rows: int, batch: int, epochs: float | None, most: int | None) -> int:

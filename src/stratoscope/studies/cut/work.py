@@ -187,7 +187,7 @@ def _spans(work: Work) -> Judged:
     def span_scores() -> dict[str, Tensor]:
         with work.run.progress.step(f"skipping blocks of {label}", len(work.choose)) as advance:
             found = score_spans(work.model, inputs, rows=work.choose, batch_tokens=tokens, advance=advance)
-        return {f"{a}-{b}": torch.from_numpy(s) for (a, b), s in found.skipped.items()}
+        return {f"{a}-{b}": torch.from_numpy(s) for (a, b), s in found.items()}
 
     whole = work.run.part("whole", key, whole_scores)["scores"].numpy()
     candidates = []

@@ -205,7 +205,7 @@ def skipped(work: Work, result: Depth, whole: Floats) -> Depth:
             def make(rows: Any = (first, last)) -> dict[str, Tensor]:
                 scores = torch.full((blocks, blocks, rows[1] - rows[0], whole.shape[1]), torch.nan, dtype=torch.float64)
                 every = score_spans(work.tuned_model(), work.inputs, rows=np.arange(*rows), batch_tokens=tokens)
-                for (a, b), one in every.skipped.items():
+                for (a, b), one in every.items():
                     scores[a - 1, b - 1] = torch.from_numpy(one)
                 return {"scores": scores}
 

@@ -199,7 +199,7 @@ def _described(work: _Work, model: OpenedModel, frozen: Frozen, trained: Trained
             "name": work.base.label,
             "source": work.base.source,
             "family": work.seen.family.name,
-            "fingerprint": model.fingerprint,
+            "fingerprint": work.seen.fingerprint,
             "random_init": work.base.random_init,
         },
         "task": {

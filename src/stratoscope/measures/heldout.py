@@ -3,54 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import accumulate
 
 import torch
 from torch import Tensor
 
 from stratoscope.measures.measure import NEURONS, Item, Measure, RowWork, Sums
 from stratoscope.statistics.layer import LayerBasis, deviations, fit_basis, layer_moments
-from stratoscope.statistics.rows import LayerRows, count
+from stratoscope.statistics.rows import LayerRows, Subset, count
 
 BLOCK = 64
 """Rows that stay together, so that most sentences are on one side."""
-
-
-@dataclass(frozen=True)
-class Subset:
-    """Some of the rows, in their order; each knows where in the whole it stands."""
-
-    rows: LayerRows
-    index: Tensor
-    """Positions in `rows`, increasing; a row may repeat."""
-
-    @cached_property
-    def _kept(self) -> list[tuple[int, Tensor]]:
-        """Chunks that have rows here, and which rows of theirs."""
-        found, start = [], 0
-        for k, end in enumerate(accumulate(self.rows.sizes)):
-            inside = self.index[(self.index >= start) & (self.index < end)] - start
-            if len(inside):
-                found.append((k, inside))
-            start = end
-        return found
-
-    @property
-    def sizes(self) -> list[int]:
-        return [len(which) for _, which in self._kept]
-
-    @property
-    def layers(self) -> int:
-        return self.rows.layers
-
-    def eps(self, layer: int) -> float:
-        return self.rows.eps(layer)
-
-    def chunk(self, layer: int, index: int) -> Tensor:
-        k, which = self._kept[index]
-        return self.rows.chunk(layer, k)[which]
 
 
 def halves(rows: LayerRows) -> tuple[Subset, Subset]:
@@ -117,7 +79,6 @@ MIXEDSIM_HELDOUT = Measure(
     summary="mixedsim fitted on half of the rows, neurons standardised, and scored on the rest: near 0 by chance",
     reference="Wu et al. 2020, A.2, held out; Bau et al. 2019",
     symmetric=False,
-    bounds=(0, 1),
     invariant_x=NEURONS,
     invariant_y=NEURONS,
     rows=RowWork(_plan, _work, _finish),
