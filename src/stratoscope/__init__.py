@@ -19,6 +19,7 @@ from stratoscope.core.errors import StratoscopeError
 if TYPE_CHECKING:
     from stratoscope.core.progress import Progress
     from stratoscope.data.corpus import Corpus
+    from stratoscope.data.tagged import Tagged
     from stratoscope.data.tasks.data import TaskData
     from stratoscope.data.tasks.read import read_task
     from stratoscope.measures.structure import Neuron
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from stratoscope.results.depth import Depth
     from stratoscope.results.finetuned import Finetuned
     from stratoscope.results.perplexity import Perplexities
+    from stratoscope.results.probing import Probing
     from stratoscope.results.study import Study
     from stratoscope.studies.callback import StratoscopeCallback
     from stratoscope.studies.compare.options import CompareOptions
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from stratoscope.studies.finetune.options import FinetuneOptions, TrainingOptions
     from stratoscope.studies.finetuned.options import StudyOptions
     from stratoscope.studies.perplexity.options import PerplexityOptions
+    from stratoscope.studies.probing.options import ProbeOptions
 
     Model: TypeAlias = str | Path | ModelSpec
 
@@ -49,6 +52,7 @@ __all__ = [
     "load",
     "localization",
     "perplexity",
+    "probe",
     "prune",
     "rank_neurons",
     "read_task",
@@ -233,6 +237,29 @@ def perplexity(
 
     chosen = _options(PerplexityOptions, options, keywords)
     return run(model, data, out=out, options=chosen, progress=progress, draw=draw)
+
+
+def probe(
+    models: Model | Sequence[Model],
+    *,
+    corpus: str | Path | Tagged,
+    property: str,
+    out: str | Path | None = None,
+    options: ProbeOptions | None = None,
+    progress: Progress | None = None,
+    draw: Draw | None = None,
+    **keywords: Any,
+) -> Probing:
+    """Probe every layer for a property of words, such as `upos`; further keywords are the fields of `ProbeOptions`.
+
+    The first model is the base of the others. With `neurons=True` the neurons of all layers are ranked too.
+    """
+    from stratoscope.studies.probing.options import ProbeOptions
+    from stratoscope.studies.probing.study import probe as run
+
+    several = models if isinstance(models, Sequence) and not isinstance(models, str) else [models]
+    chosen = _options(ProbeOptions, options, keywords)
+    return run(several, corpus=corpus, property=property, out=out, options=chosen, progress=progress, draw=draw)
 
 
 def load(folder: str | Path) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from stratoscope.claims import phang2021, wu2020
+from stratoscope.claims import durrani2021, phang2021, wu2020
 from stratoscope.claims.claim import (
     BY_CHANCE,
     MISSING,
@@ -26,7 +26,7 @@ from stratoscope.results.comparison import Comparison
 from stratoscope.results.depth import TUNED, TUNEDORIG, UNTUNED, Depth
 from stratoscope.results.study import LOCALIZATION, Study
 
-CLAIMS: tuple[Claim, ...] = (*wu2020.CLAIMS, *phang2021.CLAIMS)
+CLAIMS: tuple[Claim, ...] = (*wu2020.CLAIMS, *phang2021.CLAIMS, *durrani2021.CLAIMS)
 """Every claim, paper by paper."""
 
 

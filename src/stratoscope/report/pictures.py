@@ -238,6 +238,8 @@ class Bars(Picture):
     bars: tuple[Bar, ...]
     levels: tuple[Level, ...] = ()
     y: str
+    stacked: bool = False
+    """Whether the series stand on each other: parts of a whole."""
 
     def tidy(self) -> pd.DataFrame:
         """One row per bar."""

@@ -166,12 +166,12 @@
     const words = (b, k) => `${b.name}, ${spec.categories[k]}: ${shown(b.values[k].value, b.values[k].low, b.values[k].high)}`;
     const arm = (b, end) => b.values.map((v) => known(v[end]) ? Math.abs(v[end] - v.value) : 0);
     const traces = spec.bars.map((b, k) => ({
-      type: "bar", name: plain(short(b.name, 34)), x: spec.categories.map((_, c) => c), y: b.values.map((v) => v.value), marker: { color: tint(k) },
+      type: "bar", name: plain(short(b.name, 34)), x: spec.categories.map((_, c) => c), y: b.values.map((v) => v.value), marker: { color: k === palette.length && spec.bars.length === k + 1 ? color("--line") : tint(k) },
       error_y: { type: "data", symmetric: false, array: arm(b, "high"), arrayminus: arm(b, "low"), color: color("--ink"), thickness: 1.5 },
       customdata: b.values.map((_, c) => plain(words(b, c))), hovertemplate: "%{customdata}<extra></extra>" }));
     const last = spec.categories.length - 1, levels = spec.levels.map(across(-0.6, last + 0.6));
     Plotly.react(plot, [...traces, ...levels], framed(plot, {
-      bargap: 0.45, xaxis: { ...lines(), range: [-0.6, last + 0.6], tickvals: spec.categories.map((_, c) => c), ticktext: spec.categories.map(plain), showgrid: false },
+      bargap: spec.stacked ? 0.3 : 0.45, barmode: spec.stacked ? "stack" : "group", xaxis: { ...lines(), range: [-0.6, last + 0.6], tickvals: spec.categories.map((_, c) => c), ticktext: spec.categories.map(plain), showgrid: false },
       yaxis: titled(lines(), spec.y) }), QUIET);
     listen(plot, ({ points: [p] }) => say(words(spec.bars[p.curveNumber], p.pointNumber)));
   }
