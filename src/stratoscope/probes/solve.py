@@ -186,8 +186,8 @@ class _Batch:
         bounded = (bound <= aim) | (bound <= gained)
         return torch.where(bounded, bound, gained), bounded & self.proved
 
-    def measure(self, found: Slope, first: Moments) -> None:
-        """Take in the gradient at `at`: best point, bound, and c from the secant."""
+    def measure(self, found: Slope, first: Moments) -> Slope:
+        """Take in the gradient at `at`: best point, bound, and c from the secant; gives back that to step along."""
         value = found.loss + self.penalties.of(self.at)
         better = value < self.best
         self.best_weight = torch.where(better, self.at, self.best_weight)
@@ -203,11 +203,21 @@ class _Batch:
             step, b = self.at - at, self.at_bias - bias
             curved = (first.covariance @ step.view(len(step), -1)).view_as(step).mul_(step).sum(0) + b.square()
             bent = (step.mul_(found.weight - before.weight).sum(0) + b * (found.bias - before.bias)).sum(0)
-            secant = bent / (self.c * curved).sum(0).clamp(min=1e-30)
+            secant = (bent / (self.c * curved).sum(0).clamp(min=1e-30)).nan_to_num(1.0)
             rise = value > value_before + 1e-7
-            self.c = self.c * torch.where(rise, BACK_OFF, secant.clamp(0.7, 1.5)).nan_to_num(1.0)
-            self.momentum = torch.where(rise, 1.0, self.momentum)
+            self.c = self.c * torch.where(rise, BACK_OFF, secant.clamp(0.7, 1.5))
+            if rise.any():  # back to the point before, where the gradient is known
+                found = Slope(
+                    torch.where(rise, before.loss, found.loss),
+                    torch.where(rise, before.weight, found.weight),
+                    torch.where(rise, before.bias, found.bias),
+                )
+                value = torch.where(rise, value_before, value)
+                self.at, self.at_bias = torch.where(rise, at, self.at), torch.where(rise, bias, self.at_bias)
+                self.weight, self.bias = torch.where(rise, at, self.weight), torch.where(rise, bias, self.bias)
+                self.momentum = torch.where(rise, 1.0, self.momentum)
         self.last = self.at, self.at_bias, found, value
+        return found
 
     def step(self, found: Slope, first: Moments, forbidden: Tensor | None) -> None:
         """One proximal step from `at`, then the next extrapolated point."""
@@ -303,7 +313,7 @@ def _solve(
     while used < passes and len(batch.index):
         found = slope(features, batch.at, batch.at_bias, mean=first.mean)
         used += 1
-        batch.measure(found, first)
+        found = batch.measure(found, first)
         if used == passes:
             break
         if share and used == 2:
