@@ -31,8 +31,9 @@ BACK_OFF = 1.5
 """By how much c grows after a rise."""
 SHARED = 0.2
 """Share of the gap that a probe may take from using the weights of a weaker penalty's."""
-FEWEST_PASSES, SMOOTH_PASSES = 8, 2
-"""Fewer, in all and since the objective last rose, do not tell how fast it falls."""
+FEWEST_PASSES, SMOOTH_PASSES, ROUGH = 8, 2, 3.0
+"""Fewer do not tell how fast the objective falls; after so few since it last rose the estimate is so many times as
+large."""
 SHRINK = 0.85
 """Finished pairs leave the batch once it becomes so much smaller."""
 
@@ -182,7 +183,7 @@ class _Batch:
         if not self.fresh or passes < FEWEST_PASSES:
             return bound, self.proved
         gained = self.trace[passes // 2 - 1] - self.best
-        gained = torch.where(self.smooth >= SMOOTH_PASSES, gained, torch.inf)
+        gained = torch.where(self.smooth >= SMOOTH_PASSES, gained, ROUGH * gained)
         bounded = (bound <= aim) | (bound <= gained)
         return torch.where(bounded, bound, gained), bounded & self.proved
 

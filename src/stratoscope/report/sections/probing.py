@@ -80,7 +80,8 @@ def _sections(result: Probing) -> Iterator[Section]:
         y="bits per word",
     )
     yield Section("layers", "Every layer", (accuracy,))
-    yield Section("selectivity", "Against a control task", (selectivity, bits), width="half")
+    yield Section("selectivity", "Against a control task", (selectivity,), width="half")
+    yield Section("codelength", "Description length", (bits,), width="half")
     yield Section("penalties", "Probes", tables=(_table(probes),))
     if result.neuron_probes:
         yield Section("spread", "Salient neurons per layer", tuple(_stacks(result)))
@@ -122,7 +123,7 @@ def _stacks(result: Probing) -> Iterator[Bars]:
         yield Bars(
             id=f"spread-{printable(p.model)}",
             title=f"{printable(p.model)}: {p.salient:,} salient neurons by layer",
-            caption="Stacked by the tag for which a neuron enters first.",
+            caption=f"{printable(p.model)}: neurons by the tag for which they enter first.",
             categories=tuple(str(k) for k in p.layers),
             bars=tuple(bars),
             y="neurons",

@@ -167,7 +167,7 @@
     const arm = (b, end) => b.values.map((v) => known(v[end]) ? Math.abs(v[end] - v.value) : 0);
     const traces = spec.bars.map((b, k) => ({
       type: "bar", name: plain(short(b.name, 34)), x: spec.categories.map((_, c) => c), y: b.values.map((v) => v.value), marker: { color: k === palette.length && spec.bars.length === k + 1 ? color("--line") : tint(k) },
-      error_y: { type: "data", symmetric: false, array: arm(b, "high"), arrayminus: arm(b, "low"), color: color("--ink"), thickness: 1.5 },
+      error_y: { visible: !spec.stacked, type: "data", symmetric: false, array: arm(b, "high"), arrayminus: arm(b, "low"), color: color("--ink"), thickness: 1.5 },
       customdata: b.values.map((_, c) => plain(words(b, c))), hovertemplate: "%{customdata}<extra></extra>" }));
     const last = spec.categories.length - 1, levels = spec.levels.map(across(-0.6, last + 0.6));
     Plotly.react(plot, [...traces, ...levels], framed(plot, {
