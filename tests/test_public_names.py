@@ -5,7 +5,11 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +17,8 @@ import pytest
 
 import stratoscope as ss
 from stratoscope.core.options import described
+from stratoscope.models.open.loading import ModelSpec
+from stratoscope.studies.asked import chosen
 from stratoscope.studies.compare.options import CompareOptions
 from stratoscope.studies.cut.options import CutOptions
 from stratoscope.studies.depth.options import DepthOptions
@@ -32,23 +38,38 @@ STUDIES: dict[str, tuple[str, type, tuple[Any, ...], dict[str, Any]]] = {
 """Where a public analysis lives, its options, and arguments it takes besides."""
 
 
+class StopError(Exception):
+    """Ends a study once its options are known."""
+
+
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
-    """How studies were called, which do nothing."""
-    seen: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
-    for name, (module, *_) in STUDIES.items():
-        study = SimpleNamespace(**{name: lambda *args, **known: seen.append((args, known))})
-        monkeypatch.setitem(sys.modules, f"stratoscope.studies.{module}", study)
-    return seen
+def options_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """The options that a study works with when it is called so."""
+    seen: list[Any] = []
+
+    def stop(*given: Any) -> None:
+        seen.append(chosen(*given))
+        raise StopError
+
+    for module, *_ in STUDIES.values():
+        monkeypatch.setattr(import_module(f"stratoscope.studies.{module}"), "chosen", stop)
+
+    def call(name: str, *args: Any, **known: Any) -> Any:
+        seen.clear()
+        with pytest.raises(StopError):
+            getattr(ss, name)(*args, **known)
+        return seen.pop()
+
+    return call
 
 
 def test_only_public_names_are_listed_before_and_after_use() -> None:
     script = (
         "import sys, stratoscope\n"
         "before = dir(stratoscope)\n"
-        "stratoscope.depth, stratoscope.__version__\n"
+        "stratoscope.StratoscopeError, stratoscope.__version__\n"
         "assert not {'torch', 'numpy'} & set(sys.modules), 'a list of names loads nothing'\n"
-        "stratoscope.read_task\n"
+        "stratoscope.read_task, stratoscope.depth\n"
         "assert dir(stratoscope) == before\n"
         "print(*before)\n"
     )
@@ -71,29 +92,22 @@ def test_the_version_is_the_package_s() -> None:
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_options_are_keywords_or_a_dataclass_or_both(name: str, calls: list[Any]) -> None:
+def test_options_are_keywords_or_a_dataclass_or_both(name: str, options_of: Callable[..., Any]) -> None:
     _, options, args, known = STUDIES[name]
-    analysis = getattr(ss, name)
-    field = "overwrite"
-    analysis(*args, **known)
-    analysis(*args, **known, overwrite=True)
-    analysis(*args, **known, options=options(overwrite=True))
-    analysis(*args, **known, options=options(length=7) if "length" in described(options) else options(), overwrite=True)
-    assert [getattr(k["options"], field) for _, k in calls] == [False, True, True, True]
-    assert "length" not in described(options) or calls[-1][1]["options"].length == 7
-    for positional, passed in calls:
-        assert positional == args
-        assert known.items() <= passed.items()
+    assert options_of(name, *args, **known) == options()
+    assert options_of(name, *args, **known, overwrite=True) == options(overwrite=True)
+    assert options_of(name, *args, **known, options=options(overwrite=True)) == options(overwrite=True)
+    some = options(length=7) if "length" in described(options) else options()
+    assert options_of(name, *args, **known, options=some, overwrite=True) == replace(some, overwrite=True)
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_an_unknown_option_names_the_nearest(name: str, calls: list[Any]) -> None:
+def test_an_unknown_option_names_the_nearest(name: str) -> None:
     _, _, args, known = STUDIES[name]
     with pytest.raises(ss.StratoscopeError, match=r"'overwrit'.*'overwrite'"):
         getattr(ss, name)(*args, **known, overwrit=True)
     with pytest.raises(ss.StratoscopeError, match="SimpleNamespace"):
         getattr(ss, name)(*args, **known, options=SimpleNamespace())
-    assert not calls
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -103,12 +117,20 @@ def test_no_argument_has_the_name_of_an_option(name: str) -> None:
     assert not set(inspect.signature(getattr(ss, name)).parameters) & set(described(options))
 
 
-def test_one_model_and_one_measure_need_no_list(calls: list[Any]) -> None:
-    ss.compare("a", data="t.txt", measures="cca", layers="0,2-3", memory="1GB")
-    ((models,), passed) = calls[-1]
-    assert models == ["a"]
-    assert passed["options"] == CompareOptions(measures=("cca",), layers=(0, 2, 3), memory=1e9)
-    ss.study_finetuned("a", "b", "task", out="o", units=["cls"])  # type: ignore[arg-type]
-    (positional, passed) = calls[-1]
-    assert positional == ("a", ["b"], "task")
-    assert passed["options"] == StudyOptions(units=("cls",))
+def test_one_measure_needs_no_list(options_of: Callable[..., Any]) -> None:
+    made = options_of("compare", "a", data="t.txt", measures="cca", layers="0,2-3", memory="1GB")
+    assert made == CompareOptions(measures=("cca",), layers=(0, 2, 3), memory=1e9)
+    assert options_of("study_finetuned", "a", "b", "task", out="o", units=["cls"]) == StudyOptions(units=("cls",))
+
+
+def test_one_model_needs_no_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(given: list[ModelSpec], *_: object, **__: object) -> None:
+        raise StopError([spec.source for spec in given])
+
+    monkeypatch.setattr(import_module("stratoscope.studies.compare.plan"), "named", stop)
+    monkeypatch.setattr(import_module("stratoscope.studies.finetuned.study"), "named", stop)
+    for model in ("a", Path("a"), ModelSpec("a"), ["a"]):
+        with pytest.raises(StopError, match=r"\['a'\]"):
+            ss.compare(model, data="t.txt")
+        with pytest.raises(StopError, match=r"\['b', 'a', 'c'\]"):
+            ss.study_finetuned("b", model, "task", out="o", across=["c"])  # type: ignore[arg-type]

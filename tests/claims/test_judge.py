@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from stratoscope.claims import claim as claim_module
 from stratoscope.claims.claim import (
     BY_CHANCE,
     CONSTANT,
@@ -15,14 +16,13 @@ from stratoscope.claims.claim import (
     INCLUDES_MARGIN,
     MODEL_AT_CHANCE,
     NO_INTERVAL,
-    REASONS,
     CannotTellError,
     Claim,
     Evidence,
     Reason,
 )
 from stratoscope.claims.judge import decimals, statement, unknown, weigh
-from stratoscope.claims.scores import without_chance
+from stratoscope.claims.scores import spans, without_chance
 from stratoscope.core import record
 from stratoscope.core.statement import FAILS, HOLDS, OPEN, Statement
 from stratoscope.core.value import Interval, spread
@@ -182,9 +182,18 @@ def test_digits_show_what_differs(values: list[float], digits: int) -> None:
     assert decimals(values) == digits
 
 
+@pytest.mark.parametrize(
+    ("blocks", "words"), [([], ""), ([3], "3"), ([1, 2, 4], "1-2, 4"), ([5, 6, 7], "5-7"), ([1, 3, 5], "1, 3, 5")]
+)
+def test_runs_of_layers_are_drawn_together(blocks: list[int], words: str) -> None:
+    assert spans(blocks) == words
+
+
 def test_reasons_are_told_apart() -> None:
-    assert len(set(REASONS)) == len(REASONS)
-    assert not any(":" in r for r in REASONS)
+    reasons = [text for name, text in vars(claim_module).items() if name.isupper() and isinstance(text, str)]
+    assert len(reasons) == 10
+    assert len(set(reasons)) == len(reasons)
+    assert not any(":" in r for r in reasons)
 
 
 def test_the_least_of_many_is_not_found_too_low_by_bad_luck() -> None:

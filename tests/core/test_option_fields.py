@@ -96,7 +96,17 @@ def test_a_seed_that_is_no_whole_number(wrong: Any) -> None:
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("4GB", 4e9), ("800M", 8e8), ("1e9", 1e9), (" 2 gib ", 2e9), ("0.5T", 5e11), (4000000000.0, 4e9), ("3k", 3e3)],
+    [
+        ("4GB", 4e9),
+        ("800M", 8e8),
+        ("1e9", 1e9),
+        (" 2 gib ", 2e9),
+        ("0.5T", 5e11),
+        (".5T", 5e11),
+        ("5.GB", 5e9),
+        (4000000000.0, 4e9),
+        ("3k", 3e3),
+    ],
 )
 def test_sizes(text: Any, size: float) -> None:
     assert parse_bytes(text) == size

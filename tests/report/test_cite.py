@@ -4,8 +4,9 @@ import re
 
 import report_cases as cases
 
+from stratoscope.claims.works import WORKS
 from stratoscope.measures.table import MEASURES
-from stratoscope.report.cite import _table, short, works_of
+from stratoscope.report.cite import short, works_of
 
 
 def test_measures_and_claims_have_their_works_and_no_other():
@@ -17,12 +18,12 @@ def test_measures_and_claims_have_their_works_and_no_other():
 def test_every_measure_cites_works_that_are_in_the_table():
     for m in MEASURES:
         wanted = {short(w) for w in m.reference.split(";")}
-        assert wanted <= set(_table()), m.name
+        assert wanted <= set(WORKS), m.name
 
 
 def test_every_work_is_a_whole_bibtex_entry_with_a_key_of_its_own():
-    works = works_of([m.name for m in MEASURES], cases.statements(), _table())
-    assert len({w.key for w in works}) == len(works) == len(_table())
+    works = works_of([m.name for m in MEASURES], cases.statements(), WORKS)
+    assert len({w.key for w in works}) == len(works) == len(WORKS)
     for w in works:
         entry = w.bibtex
         assert re.match(r"@(inproceedings|article)\{" + w.key + r",\n", entry), entry

@@ -21,7 +21,7 @@ from stratoscope.core.errors import StratoscopeError, UnknownNameError
 from stratoscope.core.value import Value
 from stratoscope.report import draw
 from stratoscope.report.outline import sections_of
-from stratoscope.report.pictures import SCALE, Bar, Bars, Box, Boxes, Heatmap, Table
+from stratoscope.report.pictures import SCALE, Bar, Bars, Box, Boxes, Heatmap
 from stratoscope.results.pruned import Pruned
 
 SCRIPT = """
@@ -43,7 +43,6 @@ def every_picture(style="screen"):
     found["Boxes"] = Boxes(id="b", title="t", boxes=(Box.of("one", [1, 2, 3]), Box.of("none", [])), y="score")
     bars = (Bar("first", (Value(1.0, 0.8, 1.2), Value(2.0))), Bar("second", (Value(0.5), Value(0.1))))
     found["Two"] = Bars(id="c", title="t", categories=("x", "y"), bars=bars, y="score")
-    found["Table"] = Table(id="d", title="t", head=("name", "value"), rows=(("a", 0.5), ("b", Value(1, 0.5, 1.5))))
     return {name: draw.figure(p, style=style) for name, p in found.items()}
 
 
@@ -135,10 +134,10 @@ def test_drift_of_several_measures_is_one_figure_on_one_axis():
 def test_figures_for_papers_have_no_titles_and_fit_the_columns():
     for name, figure in every_picture("paper").items():
         assert figure.get_suptitle() == "", name
-        assert figure.get_size_inches()[0] <= 6.9 + 1e-9 or name == "Table", name
+        assert figure.get_size_inches()[0] <= 6.9 + 1e-9, name
         sizes = [t.get_fontsize() for a in figure.axes for t in (a.xaxis.label, a.yaxis.label) if t.get_text()]
         assert all(size >= 7 for size in sizes), name
-    title = "base before and after fine-tuning"
+    title = "Before and after fine-tuning"
     study = sections_of(cases.SMALL["study"]()).first
     drawn = {style: [t.get_text() for t in draw.figure(study, style=style).texts] for style in draw.LOOKS}
     assert any(t.startswith(title) for t in drawn["screen"])

@@ -150,6 +150,17 @@ def test_every_statement_has_a_row_with_an_anchor_and_a_chip(pages):
     assert all(v.replace(" ", "-") in classes for v in VERDICTS)
 
 
+@pytest.mark.parametrize("shown", [page, notebook])
+def test_a_premise_is_said_once_and_before_the_claims(shown):
+    made = cases.cut()
+    premise = {"premise": "tuned < base"}
+    assumed = tuple(dataclasses.replace(s, about={**s.about, **premise}) for s in cases.statements())
+    text = Parsed(shown(dataclasses.replace(made, statements=assumed))).text
+    assert text.count("tuned < base") == 1
+    assert text.index("Assumed, not checked: tuned < base.") < text.index(assumed[0].claim)
+    assert "Assumed" not in Parsed(shown(dataclasses.replace(made, statements=cases.statements()))).text
+
+
 def test_two_statements_never_share_an_anchor():
     one = cases.statements()[0]
     result = dataclasses.replace(cases.cut(), statements=(one, dataclasses.replace(one, id=one.id.replace(":", "-"))))

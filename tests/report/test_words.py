@@ -25,6 +25,17 @@ def test_statements_follow_their_count_and_contradictions_come_first():
     assert lines[-1].startswith("warning: ")
 
 
+def test_a_premise_is_said_once_before_the_claims_and_not_within_them():
+    premise = {"premise": "tuned was fine-tuned from base"}
+    made = cases.comparison()
+    assumed = tuple(dataclasses.replace(s, about={**s.about, **premise}) for s in made.statements)
+    lines = console_lines(dataclasses.replace(made, statements=assumed))
+    said = [k for k, line in enumerate(lines) if "tuned was fine-tuned from base" in line]
+    assert said == [next(k for k, line in enumerate(lines) if line.startswith("published claims")) - 1]
+    assert lines[said[0]] == "Assumed, not checked: tuned was fine-tuned from base."
+    assert not any("Assumed" in line for line in console_lines(made))
+
+
 def test_what_does_not_fit_is_counted():
     many = tuple(dataclasses.replace(s, id=f"{k}") for k in range(10) for s in cases.statements())
     lines = console_lines(dataclasses.replace(cases.comparison(), statements=many))

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -47,6 +48,22 @@ def test_all_files_of_a_report(tmp_path, quick):
     captions = (tmp_path / "figures/captions.md").read_text(encoding="utf-8")
     assert all(f"**{name}.**" in captions for name in figures)
     assert (tmp_path / "citations.bib").read_text(encoding="utf-8").startswith("@inproceedings{wu2020,")
+
+
+@pytest.mark.parametrize("style", ["screen", "paper"])
+def test_captions_name_every_model_and_measure_once_a_figure(tmp_path, quick, style):
+    for name, result in (("study", cases.study(layers=5, other=4)), ("few", few("ckasim", "cca"))):
+        write_report(tmp_path / name, result, style=style)
+    captions = (tmp_path / "study/figures/captions.md").read_text(encoding="utf-8").split("\n\n")
+    panels = next(c for c in captions if c.startswith("**panels-cls.** "))
+    assert [len(re.findall(rf"(?<![\w-]){name}(?![\w-])", panels)) for name in ("base", "ft-1", "ft-2", "other")] == [
+        1
+    ] * 4
+    drift = next(c for c in captions if c.startswith("**drift-cls.** "))
+    assert drift.count("base") == drift.count("Bands: ") == 1
+    cka, _, drift = (tmp_path / "few/figures/captions.md").read_text(encoding="utf-8").split("\n\n")
+    assert cka.startswith("**ckasim.** centred kernel alignment")
+    assert cka.count("ckasim") == drift.count("base") == 1
 
 
 def test_tables_are_tidy_and_hold_what_is_drawn(tmp_path, quick):

@@ -28,8 +28,8 @@ def top(depth: int, value: float) -> Candidate:
     return Candidate(tuple(range(1, depth + 1)), value)
 
 
-def loss(low: float, value: float = 0.0, *, exact: bool = False) -> Loss:
-    return Loss(value, low, value, exact)
+def loss(low: float, value: float = 0.0) -> Loss:
+    return Loss(value, low, value)
 
 
 def one_hot(labels: np.ndarray, classes: int = 2) -> np.ndarray:
@@ -228,10 +228,10 @@ def test_rows_for_a_loss_free_cut_are_just_enough() -> None:
 
 
 def test_rows_needed_grow_with_the_square_of_the_excess() -> None:
-    assert rows_needed(loss(-0.06, -0.02), 100, budget=0.04) == 400
-    assert rows_needed(loss(-0.06, -0.02, exact=True), 100, budget=0.04) == 200
-    assert rows_needed(loss(-0.0633, 0.0), 1000, budget=0.03) == 4500
-    assert rows_needed(loss(-0.08, -0.04), 100, budget=0.04) is None
+    assert rows_needed(loss(-0.06, -0.02), 100, budget=0.04, exact=False) == 400
+    assert rows_needed(loss(-0.06, -0.02), 100, budget=0.04, exact=True) == 200
+    assert rows_needed(loss(-0.0633, 0.0), 1000, budget=0.03, exact=False) == 4500
+    assert rows_needed(loss(-0.08, -0.04), 100, budget=0.04, exact=False) is None
 
 
 def test_rows_too_few_for_the_budget_are_told() -> None:

@@ -24,7 +24,6 @@ from stratoscope.studies.compare.study import compare
 from stratoscope.studies.cut.study import cut
 from stratoscope.studies.depth import judge
 from stratoscope.studies.depth.study import DepthOptions, depth
-from stratoscope.studies.finetuned import study as finetuned_study
 from stratoscope.studies.finetuned.study import StudyOptions, study_finetuned
 
 TASK = distinct(24, 40)
@@ -100,11 +99,8 @@ def test_another_length_is_that_of_all_parts(
 
 def test_a_model_is_opened_once(calm: Path, tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
-    for module in (judge, finetuned_study):
-        own = module.open_model
-        monkeypatch.setattr(
-            module, "open_model", lambda s, *a, own=own, **k: (opened.append(s.label), own(s, *a, **k))[1]
-        )
+    own = judge.open_model
+    monkeypatch.setattr(judge, "open_model", lambda s, *a, **k: (opened.append(s.label), own(s, *a, **k))[1])
     study_finetuned(calm, [tuned], TASK, out=tmp_path, options=replace(QUICK, depth=True, control=True))
     assert sorted(opened) == ["base", "base-random", "seed-0"]
 

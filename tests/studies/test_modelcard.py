@@ -3,12 +3,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from huggingface_hub import ModelCard
 
 from stratoscope.core.value import Value
 from stratoscope.results import cut as results
-from stratoscope.studies.cut.card import escaped, model_card, ranges, spelled
+from stratoscope.studies.cut.card import escaped, model_card, spelled
 
 
 def made(**changes: Any) -> results.Cut:
@@ -79,13 +78,6 @@ def test_names_from_outside_write_no_markup() -> None:
     assert {line.replace("\\|", "").count("|") for line in rows} == {4}
     assert "## Warnings" in text
     assert "tuned further" in text
-
-
-@pytest.mark.parametrize(
-    ("blocks", "words"), [([], "none"), ([3], "3"), ([1, 2, 4], "1-2, 4"), ([5, 6, 7], "5-7"), ([1, 3, 5], "1, 3, 5")]
-)
-def test_runs_of_blocks_are_drawn_together(blocks: list[int], words: str) -> None:
-    assert ranges(blocks) == words
 
 
 def test_one_block_is_no_plural() -> None:

@@ -17,12 +17,6 @@ ONE_POINT = 0.01
 FEWEST_LAYERS = 4
 """Blocks that must be compared before lower and upper ones are told apart."""
 
-INTERVALS_COVER = (
-    "Intervals are of the number at this sample size: where it would fall had other sentences been drawn. They do not "
-    "cover its value in an unlimited sample, from which scores on few rows differ systematically."
-)
-"""What the intervals of statements, matrices and curves mean, for the page."""
-
 
 @dataclass(frozen=True)
 class Evidence:
@@ -103,16 +97,4 @@ NO_INTERVAL = "no interval"
 BY_CHANCE = "chance level"
 CONTROL = "random initialisation"
 INCLUDES_MARGIN = "interval includes the margin"
-REASONS = (
-    MODEL_AT_CHANCE,
-    FEW_LAYERS,
-    EMPTY_HALF,
-    OTHER_LAYERS,
-    CONSTANT,
-    MISSING,
-    NO_INTERVAL,
-    BY_CHANCE,
-    CONTROL,
-    INCLUDES_MARGIN,
-)
 """The kinds of reasons: `Statement.reason` begins with one of them."""

@@ -18,7 +18,7 @@ from stratoscope.claims.claim import (
     Claim,
     Evidence,
 )
-from stratoscope.claims.scores import DEBIASED, Half, Scores, average, spans
+from stratoscope.claims.scores import DEBIASED, Scores, spans
 from stratoscope.core.curve import Curve
 from stratoscope.core.value import Interval, Values
 from stratoscope.data.metrics import INTERVAL
@@ -34,24 +34,22 @@ ROUNDING = 1e-9
 
 
 def _two_blocks(scores: Scores, *, base: str, tuned: str, control: str | None = None) -> Evidence:
-    tuned_split, found = scores.splits(tuned), {}
-    for other in (base, control):
-        if other is None:
-            continue
-        own = scores.splits(other)
-        found[other] = scores.evidence(
-            lambda s: (s["within"] - s["between"]) - (s["other_within"] - s["other_between"]),
-            raising={"within": tuned_split[0], "other_between": own[1]},
-            lowering={"between": tuned_split[1], "other_within": own[0]},
-            numbers={
-                "contrast_tuned": float(tuned_split[0][0] - tuned_split[1][0]),
-                "contrast_base": float(own[0][0] - own[1][0]),
-            },
+    within, between = scores.splits(tuned)
+
+    def beside(other: str, name: str) -> Evidence:
+        own_within, own_between = scores.splits(other)
+        return scores.evidence(
+            raising={"within": within, "other_between": own_between},
+            lowering={"between": between, "other_within": own_within},
+            numbers={"contrast_tuned": float(within[0] - between[0]), name: float(own_within[0] - own_between[0])},
         )
-    if control is None:
-        return found[base]
-    beside = {"contrast_control": found[control].numbers["contrast_base"]}
-    return replace(found[base], numbers={**found[base].numbers, **beside}, control=found[control])
+
+    found = beside(base, "contrast_base")
+    return found if control is None else _with_control(found, beside(control, "contrast_control"))
+
+
+def _with_control(evidence: Evidence, beside: Evidence) -> Evidence:
+    return replace(evidence, numbers={**evidence.numbers, **beside.numbers}, control=beside)
 
 
 def _top_unlike_base(scores: Scores, *, base: str, tuned: str) -> Evidence:
@@ -65,12 +63,11 @@ def _top_unlike_base(scores: Scores, *, base: str, tuned: str) -> Evidence:
         raise CannotTellError(CONSTANT, f"layer {scores.layers(tuned)[top]} of {tuned} does not vary over these rows")
     nearest = row[:, known].max(axis=-1)
     return scores.evidence(
-        lambda s: 1 - s["nearest"],
         raising={},
-        lowering={"nearest": nearest},
+        lowering={"similarity_nearest": nearest},
+        difference=lambda s: 1 - s["similarity_nearest"],
         anchored=True,
         least_of=1 - row[:, known],
-        numbers={"similarity_nearest": float(nearest[0])},
         words={
             "top": str(scores.layers(tuned)[top]),
             "nearest_layer": str(np.array(scores.layers(base))[known][row[0, known].argmax()]),
@@ -79,60 +76,34 @@ def _top_unlike_base(scores: Scores, *, base: str, tuned: str) -> Evidence:
 
 
 def _restarts_agree(scores: Scores, *, first: str, second: str, base: str) -> Evidence:
-    each_other, with_base = (_halves_mean(scores, first, other, upper=(True, True)) for other in (second, base))
     return scores.evidence(
-        lambda s: s["each_other"] - s["with_base"],
-        raising={"each_other": each_other},
-        lowering={"with_base": with_base},
-        numbers={"similarity_restarts": float(each_other[0]), "similarity_base": float(with_base[0])},
+        raising={"similarity_restarts": scores.mean_between(first, second, (1, 1))},
+        lowering={"similarity_base": scores.mean_between(first, base, (1, 1))},
         words={"upper": scores.halves(first)[1].layers},
     )
 
 
 def _alike_across(scores: Scores, *, tuned: str, other: str, control: str | None = None) -> Evidence:
     """Debiased CKA decides: few rows lift the biased one of unrelated layers, and more so of layers of higher rank."""
-    early, late = (_halves_mean(scores, tuned, other, upper=(side, side)) for side in (False, True))
-    crossed = _crossed_mean(scores, tuned, other)
-    evidence = scores.evidence(
-        lambda s: np.minimum(s["early"], s["late"]) - s["crossed"],
-        raising={"early": early, "late": late},
-        lowering={"crossed": crossed},
-        least_of=np.stack([early - crossed, late - crossed], axis=-1),
-        numbers={
-            "similarity_lower": float(early[0]),
-            "similarity_upper": float(late[0]),
-            "similarity_crossed": float(crossed[0]),
-        },
+    halves = ("similarity_lower", "similarity_upper")
+    alike = {name: scores.mean_between(tuned, other, (k, k)) for k, name in enumerate(halves)}
+    crossed = scores.mean_between(tuned, other, (0, 1), (1, 0))
+    found = scores.evidence(
+        raising=alike,
+        lowering={"similarity_crossed": crossed},
+        difference=lambda s: np.minimum(*(s[name] for name in halves)) - s["similarity_crossed"],
+        least_of=np.stack([alike[name] - crossed for name in halves], axis=-1),
     )
     if control is None:
-        return evidence
-    floor = [_halves_mean(scores, tuned, control, upper=(side, side)) for side in (False, True)]
+        return found
+    floor = {f"{name}_control": scores.mean_between(tuned, control, (k, k)) for k, name in enumerate(halves)}
     beside = scores.evidence(
-        lambda s: np.minimum(s["early"] - s["early_control"], s["late"] - s["late_control"]),
-        raising={"early": early, "late": late},
-        lowering={"early_control": floor[0], "late_control": floor[1]},
-        least_of=np.stack([early - floor[0], late - floor[1]], axis=-1),
+        raising=alike,
+        lowering=floor,
+        difference=lambda s: np.minimum(*(s[name] - s[f"{name}_control"] for name in halves)),
+        least_of=np.stack([alike[name] - floor[f"{name}_control"] for name in halves], axis=-1),
     )
-    numbers = {"similarity_lower_control": float(floor[0][0]), "similarity_upper_control": float(floor[1][0])}
-    return replace(evidence, numbers={**evidence.numbers, **numbers}, control=beside)
-
-
-def _halves_mean(scores: Scores, first: str, second: str, *, upper: tuple[bool, bool]) -> Values:
-    """Mean similarity of a half of one model with a half of another."""
-    a, b = (scores.halves(name)[side] for name, side in zip((first, second), upper, strict=True))
-    return average(_cells(scores, first, second, a, b), f"layers {a.layers} of {first} or {b.layers} of {second}")
-
-
-def _crossed_mean(scores: Scores, first: str, second: str) -> Values:
-    """Mean similarity of one model's lower with the other's upper half, both ways."""
-    (low, high), (left, right) = scores.halves(first), scores.halves(second)
-    cells = [_cells(scores, first, second, *pair) for pair in ((low, right), (high, left))]
-    flat = np.concatenate([c.reshape(len(c), -1) for c in cells], axis=1)
-    return average(flat, f"layers of {first} or of {second}")
-
-
-def _cells(scores: Scores, first: str, second: str, rows: Half, columns: Half) -> Values:
-    return scores.between(first, second)[:, rows.positions][:, :, columns.positions]
+    return _with_control(found, beside)
 
 
 def _top_droppable(depth: Depth) -> Evidence:
@@ -140,8 +111,7 @@ def _top_droppable(depth: Depth) -> Evidence:
     count = max(1, round(blocks / TOP_SHARE))
     curve = _curve(depth, UNTUNED)
     kept = blocks - count
-    value = _paired(curve.values[kept], None if curve.replicates is None else curve.replicates[:, kept])
-    full, value = _same_resamples(_full(depth), value)
+    full, value = _same_resamples(_full(depth), stacked(curve.values, curve.replicates)[:, kept])
     return Evidence(
         d=value - full,
         interval=_interval(depth),
@@ -233,7 +203,7 @@ def _interval(depth: Depth) -> Interval:
 
 
 def _full(depth: Depth) -> Values:
-    return _paired(depth.full.value, depth.full_replicates)
+    return stacked(np.array(depth.full.value), depth.full_replicates)
 
 
 def _losses(depth: Depth) -> Values:
@@ -252,10 +222,6 @@ def _spans_inside(loss: Values, blocks: Sequence[int]) -> Values:
     if not known.any():
         raise CannotTellError(MISSING, "spans of blocks were not skipped")
     return cells[:, known]
-
-
-def _paired(value: float, replicates: Values | None) -> Values:
-    return stacked(np.asarray(value, dtype=np.float64), replicates)
 
 
 def _same_resamples(one: Values, two: Values) -> tuple[Values, Values]:

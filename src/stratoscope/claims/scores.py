@@ -69,20 +69,35 @@ class Scores:
             raise CannotTellError(FEW_LAYERS, f"two blocks need {FEWEST_LAYERS} layers of {model} that vary")
         return found[1:]
 
+    def mean_between(self, first: str, second: str, *halves: tuple[int, int]) -> Values:
+        """Mean similarity of halves of two models (0 lower, 1 upper), over all pairs of halves that are given."""
+        block, mine, theirs = self.between(first, second), self.halves(first), self.halves(second)
+        cells = [block[:, mine[a].positions][:, :, theirs[b].positions] for a, b in halves]
+        flat = np.concatenate([c.reshape(len(c), -1) for c in cells], axis=1)
+        which = [" or ".join(dict.fromkeys(own[h[k]].layers for h in halves)) for k, own in enumerate((mine, theirs))]
+        return average(flat, f"layers {which[0]} of {first} or {which[1]} of {second}")
+
     def evidence(
         self,
-        difference: Callable[[Mapping[str, Values]], Values],
         *,
         raising: Mapping[str, Values],
         lowering: Mapping[str, Values],
+        difference: Callable[[Mapping[str, Values]], Values] | None = None,
+        numbers: Mapping[str, float] | None = None,
         anchored: bool = False,
         **further: Any,
     ) -> Evidence:
-        """Evidence whose D rises with some averages of scores and falls with others.
+        """Evidence whose D rises with some averages of scores and falls with others; by default the sums' difference.
 
         Chance only ever adds to a score, so D lies between its value with the raising ones reduced and with the
         lowering ones reduced. An `anchored` D, a score against a constant, is told from chance though it is within it.
+        What D is made of are these averages, unless other `numbers` are given.
         """
+
+        def summed(s: Mapping[str, Values]) -> Values:
+            return np.asarray(sum(s[k] for k in raising) - sum(s[k] for k in lowering))
+
+        difference = difference or summed
         both = {**raising, **lowering}
         here = {k: v[0] for k, v in both.items()}
         reduced = {k: np.asarray(without_chance(float(v), self.level)) for k, v in here.items()}
@@ -95,6 +110,7 @@ class Scores:
             chance=(least - value, most - value),
             all_by_chance=not anchored and self.level > 0 and all(v <= self.level for v in here.values()),
             chance_level=self.level,
+            numbers={k: float(v) for k, v in here.items()} if numbers is None else numbers,
             **further,
         )
 

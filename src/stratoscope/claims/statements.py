@@ -18,7 +18,6 @@ from stratoscope.claims.claim import (
 )
 from stratoscope.claims.judge import Outcome, statement, unknown, weigh
 from stratoscope.claims.scores import DEBIASED, Scores, debiased_is_free_of_chance, deciders
-from stratoscope.core.errors import unknown_name
 from stratoscope.core.model import ModelInfo
 from stratoscope.core.statement import OPEN, Statement
 from stratoscope.measures.structure import LOCALIZING
@@ -28,15 +27,6 @@ from stratoscope.results.study import LOCALIZATION, Study
 
 CLAIMS: tuple[Claim, ...] = (*wu2020.CLAIMS, *phang2021.CLAIMS, *durrani2021.CLAIMS)
 """Every claim, paper by paper."""
-
-
-def claim_named(id: str) -> Claim:
-    """The row of a claim, by its id or by that of a statement made from it."""
-    name = id.partition(":")[0]
-    for claim in CLAIMS:
-        if claim.id == name:
-            return claim
-    raise unknown_name("claim", name, (c.id for c in CLAIMS))
 
 
 def judge_comparison(comparison: Comparison) -> tuple[Statement, ...]:

@@ -44,7 +44,6 @@ def _top_changes_more(scores: Scores, *, base: str, tuned: str) -> Evidence:
     known = curve.values[curve.known]
     largest = int(known.argmax())
     return scores.evidence(
-        lambda s: s["low"] - s["high"],
         raising={"low": low},
         lowering={"high": high},
         numbers={
@@ -59,17 +58,9 @@ def _top_changes_more(scores: Scores, *, base: str, tuned: str) -> Evidence:
 
 
 def _lower_more_alike(scores: Scores, *, first: str, second: str) -> Evidence:
-    block = scores.between(first, second)
-    pairs = zip(scores.halves(first), scores.halves(second), strict=True)
-    low, high = (
-        average(block[:, a.positions][:, :, b.positions], f"layers {a.layers} of {first} or {b.layers} of {second}")
-        for a, b in pairs
-    )
     return scores.evidence(
-        lambda s: s["low"] - s["high"],
-        raising={"low": low},
-        lowering={"high": high},
-        numbers={"similarity_lower": float(low[0]), "similarity_upper": float(high[0])},
+        raising={"similarity_lower": scores.mean_between(first, second, (0, 0))},
+        lowering={"similarity_upper": scores.mean_between(first, second, (1, 1))},
     )
 
 

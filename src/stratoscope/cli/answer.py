@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,9 @@ class Table:
     header: tuple[str, ...]
     rows: Sequence[Sequence[str]]
     styles: Mapping[str, str] = field(default_factory=dict)
-    """Style of a cell of the first column, by what it says."""
+    """Style of a cell, by what it says."""
+    one_line: bool = False
+    """Whether every row is one line, its last cell as long as there is room."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Answer:
 
 
 def answer_of(
-    folder: Path, results: Result | Sequence[Result], *, lines: Iterable[str] | None = None, then: Sequence[str] = ()
+    folder: Path, results: Result | Sequence[Result], *, lines: Sequence[str] | None = None, then: Sequence[str] = ()
 ) -> Answer:
     """The answer of a run: what its results (of one kind, one or more) say, where the page is, what to run next."""
     from stratoscope.core.record import to_plain
@@ -52,24 +54,21 @@ def answer_of(
 
     results = [results] if isinstance(results, Result) else list(results)
     kind = results[0].kind()
-    said = [line for result in results for line in _console_lines(result)] if lines is None else list(lines)
+    if lines is None:
+        from stratoscope.report.words import console_lines
+
+        lines = [line for result in results for line in console_lines(result)]
     where = f"open {folder / PAGE} in a browser; the numbers are in {folder / kind.file}"
     plain = {
         "kind": kind.name,
         "folder": str(folder),
-        "answer": said,
+        "answer": lines,
         "statements": [to_plain(statement) for result in results for statement in result.statements],
         "warnings": [warning for result in results for warning in result.warnings],
         "files": files_in(folder),
         "next": shell_line(then) if then else None,
     }
-    return Answer(plain, said, where=where if (folder / PAGE).is_file() else "", then=then)
-
-
-def _console_lines(result: Result) -> list[str]:
-    from stratoscope.report.words import console_lines
-
-    return list(console_lines(result))
+    return Answer(plain, lines, where=where if (folder / PAGE).is_file() else "", then=then)
 
 
 def files_in(folder: Path) -> list[str]:
@@ -80,10 +79,10 @@ def files_in(folder: Path) -> list[str]:
 
 def look_closer(folder: Path, result: Result) -> list[str]:
     """The next command after a run that no other follows: its statements, or figures for a paper where it has none."""
-    return ["stratoscope", *(["findings", str(folder)] if result.statements else ["report", str(folder), *PAPER])]
-
-
-PAPER = ("--style", "paper")
+    return [
+        "stratoscope",
+        *(["findings", str(folder)] if result.statements else ["report", str(folder), "--style", "paper"]),
+    ]
 
 
 def beside(folder: Path, suffix: str) -> str:

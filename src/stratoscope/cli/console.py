@@ -176,7 +176,10 @@ def _print(rich: Rich, line: str) -> None:
 
 def _drawn(table: Table) -> RichTable:
     """A table that fits the terminal."""
-    drawn = RichTable(*table.header, box=None, pad_edge=False, header_style="bold")
-    for first, *others in table.rows:
-        drawn.add_row(Text(clean(first), style=table.styles.get(first, "")), *(Text(clean(cell)) for cell in others))
+    drawn = RichTable(box=None, pad_edge=False, header_style="bold")
+    for name in table.header:
+        drawn.add_column(name, no_wrap=table.one_line and name != table.header[-1])
+    how: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"} if table.one_line else {}
+    for row in table.rows:
+        drawn.add_row(*(Text(clean(cell), style=table.styles.get(cell, ""), **how) for cell in row))
     return drawn

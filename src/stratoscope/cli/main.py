@@ -23,7 +23,6 @@ from stratoscope.cli.commands import (
     lists,
     perplexity,
     probe,
-    prune,
     report,
     study,
 )
@@ -43,7 +42,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "compare": compare.compare,
     "depth": depth.depth,
     "cut": cut.cut,
-    "prune": prune.prune,
+    "prune": finetune.prune,
     "perplexity": perplexity.perplexity,
     "probe": probe.probe,
     "findings": findings.findings,

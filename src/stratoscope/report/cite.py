@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
 
 from stratoscope.core.statement import Statement
 from stratoscope.report.labels import printable
@@ -48,28 +46,16 @@ class Work:
 
 def works_of(measures: Iterable[str], statements: Iterable[Statement], others: Iterable[str] = ()) -> list[Work]:
     """The works behind measures, judged claims and others by their short form, in the order of the table."""
+    from stratoscope.claims.works import WORKS  # with torch, which drawing alone has no use for
     from stratoscope.measures.table import MEASURES
 
     plain = {measure.partition("@")[0] for measure in measures}
     sources = [m.reference for m in MEASURES if m.name in plain]
     sources += [s.source for s in statements]
     wanted = {*others, *(short(work) for source in sources for work in source.split(";"))}
-    return [Work(name, text) for name, text in _table().items() if name in wanted]
+    return [Work(name, text) for name, text in WORKS.items() if name in wanted]
 
 
 def short(source: str) -> str:
     """The short form of a work in a source such as `Wu et al. 2020, section 6`."""
     return printable(source.split(",")[0])
-
-
-def summaries() -> dict[str, str]:
-    """What each measure compares, in one line."""
-    from stratoscope.measures.table import MEASURES
-
-    return {m.name: m.summary for m in MEASURES}
-
-
-def _table() -> Mapping[str, str]:
-    room = "claims" if find_spec("stratoscope.claims.works") else "measures"
-    works: Mapping[str, str] = import_module(f"stratoscope.{room}.works").WORKS
-    return works

@@ -36,7 +36,6 @@ from stratoscope.report.pictures import (
     Line,
     Panels,
     Picture,
-    Table,
 )
 from stratoscope.results.result import Result
 
@@ -86,14 +85,11 @@ _STYLE: dict[str, Any] = {
     "axes.edgecolor": MUTED,
     "axes.labelcolor": INK,
     "axes.axisbelow": True,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.major.size": 2.0,
-    "ytick.major.size": 2.0,
-    "xtick.major.width": 0.5,
-    "ytick.major.width": 0.5,
-    "xtick.major.pad": 1.5,
-    "ytick.major.pad": 1.5,
+    **{
+        f"{axis}tick.{name}": value
+        for axis in "xy"
+        for name, value in (("color", MUTED), ("major.size", 2.0), ("major.width", 0.5), ("major.pad", 1.5))
+    },
     "legend.frameon": False,
     "hatch.linewidth": 0.5,
     "text.parse_math": False,
@@ -132,8 +128,6 @@ def figure(*pictures: Picture, style: str = "screen") -> Figure:
             return _bars(first, look)
         if isinstance(first, Boxes):
             return _boxes(first, look)
-        if isinstance(first, Table):
-            return _table(first, look)
     raise TypeError(f"no drawing for a {type(first).__name__}")
 
 
@@ -172,9 +166,9 @@ def _grid(lines: Sequence[tuple[str, tuple[Heatmap, ...]]], look: Look, title: s
     head = 0.28 if look.titled and title else 0.04
     up = max(len(p.rows.names) for _, line in lines for p in line)
     placed = [
-        [_Placed(label, p, _cell(p, side, up), side) for p in part]
+        part
         for label, line in lines
-        for part in _wrapped(line, side, up, room=look.width - margin - BAR)
+        for part in _wrapped([_Placed(label, p, _cell(p, side, up), side) for p in line], look.width - margin - BAR)
     ]
     right = margin + max(sum(p.width for p in line) for line in placed)
     tall = [max(p.high for p in line) for line in placed]
@@ -230,10 +224,9 @@ class _Placed:
         return LEFT + max(self.wide, 0.6 * self.side if self.picture.title else 0) + RIGHT
 
 
-def _wrapped(line: Sequence[Heatmap], side: float, up: int, *, room: float) -> list[Sequence[Heatmap]]:
+def _wrapped(line: list[_Placed], room: float) -> list[list[_Placed]]:
     """The panels of a line, in several lines of about equal number where they are wider than the room."""
-    total = sum(_Placed("", p, _cell(p, side, up), side).width for p in line)
-    many = -(-len(line) // math.ceil(total / room)) if total > room else len(line)
+    many = -(-len(line) // math.ceil(max(sum(p.width for p in line) / room, 1)))
     return [line[k : k + many] for k in range(0, len(line), many)]
 
 
@@ -244,10 +237,7 @@ def _cell(p: Heatmap, side: float, up: int) -> float:
 
 
 def _cells(axes: Axes, p: Heatmap, cell: float) -> AxesImage:
-    if p.hatched:
-        axes.patch.set(facecolor=GAP, hatch="/////", edgecolor=HATCH)
-    else:
-        axes.patch.set(alpha=0)
+    axes.patch.set(**({"facecolor": GAP, "hatch": "/////", "edgecolor": HATCH} if p.hatched else {"alpha": 0}))
     colors = LinearSegmentedColormap.from_list("stratoscope", SCALE).with_extremes(bad=(0, 0, 0, 0))
     low, high = p.range
     image = axes.imshow(
@@ -324,20 +314,11 @@ def _curves(pictures: Sequence[Curves], look: Look) -> Figure:
             axes.set_ylim(*p.range)
         if place // across == down - 1 or place + across >= len(pictures):
             axes.set_xlabel(p.x)
-        if (place % across == 0 and len({q.y for q in pictures}) == 1) or len({q.y for q in pictures}) > 1:
+        if place % across == 0 or len({q.y for q in pictures}) > 1:
             axes.set_ylabel(p.y)
         if len(pictures) > 1:
             axes.set_title(" · ".join(p.when.values()) or p.title, loc="left", fontweight="bold", fontsize=look.font)
-        _plain_axes(axes)
-    first = pictures[0]
-    if look.titled:
-        drawn.suptitle(shorten(first.title, int(size[0] / 0.075)), x=0.01, ha="left", fontsize=9, fontweight="bold")
-    handles, labels = drawn.axes[0].get_legend_handles_labels()
-    if handles:
-        drawn.legend(
-            handles, labels, loc="outside lower center", ncols=3 if look.titled else 2, fontsize=look.font - 0.5
-        )
-    return drawn
+    return _framed(drawn, pictures[0].title, look, legend=True)
 
 
 def _line(axes: Axes, line: Line) -> None:
@@ -346,16 +327,8 @@ def _line(axes: Axes, line: Line) -> None:
         axes.fill_between(line.layers, line.low, line.high, color=color, alpha=0.18, linewidth=0)
     # matplotlib hides labels that begin with an underscore, so a blank stands before each.
     label, style = f" {shorten(line.name, 34)}", "--" if line.dashed else "-"
-    axes.plot(
-        line.layers,
-        line.values,
-        color=color,
-        marker=marker,
-        markersize=3.5,
-        linewidth=1.4,
-        linestyle=style,
-        label=label,
-    )
+    look: dict[str, Any] = {"color": color, "marker": marker, "markersize": 3.5, "linewidth": 1.4, "linestyle": style}
+    axes.plot(line.layers, line.values, label=label, **look)
 
 
 def _level(axes: Axes, level: Level) -> None:
@@ -385,8 +358,8 @@ def _bars(p: Bars, look: Look) -> Figure:
             axes.errorbar(at, values, error, fmt="none", ecolor=INK, elinewidth=0.9, capsize=2.5)
     for level in p.levels:
         _level(axes, level)
-    _categories(axes, p.categories, look)
-    return _framed(drawn, axes, p.title, p.y, look, legend=len(p.bars) > 1 or bool(p.levels))
+    _categories(axes, p.categories, p.y, look)
+    return _framed(drawn, p.title, look, legend=len(p.bars) > 1 or bool(p.levels))
 
 
 def _boxes(p: Boxes, look: Look) -> Figure:
@@ -403,47 +376,29 @@ def _boxes(p: Boxes, look: Look) -> Figure:
     )  # fmt: skip
     for patch, (k, _) in zip(drawn_boxes["boxes"], known, strict=True):
         patch.set(facecolor=PALETTE[k % len(PALETTE)], alpha=0.6, edgecolor=INK, linewidth=0.7)
-    _categories(axes, [b.name for b in p.boxes], look)
-    return _framed(drawn, axes, p.title, p.y, look, legend=False)
+    _categories(axes, [b.name for b in p.boxes], p.y, look)
+    return _framed(drawn, p.title, look, legend=False)
 
 
-def _categories(axes: Axes, names: Sequence[str], look: Look) -> None:
+def _categories(axes: Axes, names: Sequence[str], y: str, look: Look) -> None:
     letters = int(look.curves[0] * 0.85 / len(names) / 0.075)
     axes.set_xticks(range(len(names)), [shorten(name, letters) for name in names])
     axes.set_xlim(-0.6, len(names) - 0.4)
-
-
-def _framed(drawn: Figure, axes: Axes, title: str, y: str, look: Look, *, legend: bool) -> Figure:
     axes.set_ylabel(y)
-    _plain_axes(axes)
+
+
+def _framed(drawn: Figure, title: str, look: Look, *, legend: bool) -> Figure:
+    """Plain axes, the title and one legend, that of the first axes."""
+    for axes in drawn.axes:
+        axes.grid(axis="y", color=RULE, linewidth=0.6)
+        axes.spines[["top", "right"]].set_visible(False)
     if look.titled:
-        drawn.suptitle(shorten(title, int(look.curves[0] / 0.075)), x=0.01, ha="left", fontsize=9, fontweight="bold")
-    if legend:
-        drawn.legend(loc="outside lower center", ncols=3 if look.titled else 2, fontsize=look.font - 0.5)
-    return drawn
-
-
-def _plain_axes(axes: Axes) -> None:
-    axes.grid(axis="y", color=RULE, linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def _table(p: Table, look: Look) -> Figure:
-    texts = [list(map(shorten, p.head, [40] * len(p.head))), *([shorten(t, 40) for t in row] for row in p.texts())]
-    letters = [max(len(row[k]) for row in texts) + 3 for k in range(len(p.head))]
-    ends = np.cumsum([0, *letters]) * 0.075
-    head = 0.3 if look.titled else 0.06
-    width, height = float(ends[-1]) + 0.2, 0.22 * len(texts) + head + 0.1
-    drawn = Drawing(figsize=(width, height))
-    for i, row in enumerate(texts):
-        y = (height - head - 0.22 * (i + 0.5)) / height
-        for k, text in enumerate(row):
-            right = p.is_number(k)
-            x = (ends[k + 1] - 0.1 if right else ends[k] + 0.1) / width
-            weight = "bold" if i == 0 else "normal"
-            drawn.text(x, y, text, ha="right" if right else "left", va="center", fontsize=7, fontweight=weight)
-    if look.titled:
-        drawn.text(0.1 / width, 1 - 0.08 / height, p.title, va="top", fontsize=9, fontweight="bold")
+        letters = int(drawn.get_figwidth() / 0.075)
+        drawn.suptitle(shorten(title, letters), x=0.01, ha="left", fontsize=9, fontweight="bold")
+    handles, labels = drawn.axes[0].get_legend_handles_labels()
+    if handles and legend:
+        columns = 3 if look.titled else 2
+        drawn.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=look.font - 0.5)
     return drawn
 
 

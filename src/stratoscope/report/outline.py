@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,11 @@ from stratoscope.results.result import Result
 
 TALLY = {HOLDS: ("holds", "hold"), FAILS: ("does not hold", "do not hold"), OPEN: ("cannot tell", "cannot tell")}
 """One statement, several statements."""
+ORDER = (FAILS, HOLDS, OPEN)
+"""What contradicts a paper first."""
+MARKS = dict(zip(VERDICTS, "✓✗?", strict=True))
+PREMISE = "premise"
+"""What of `Statement.about` must be true for the claim to apply."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +97,7 @@ def sections_of(result: Result) -> Sections:
     return made
 
 
-def tally(statements: tuple[Statement, ...]) -> str:
+def tally(statements: Sequence[Statement]) -> str:
     """`7 hold · 2 do not hold · 3 cannot tell`, without those that are none."""
     counts = {v: sum(s.verdict == v for s in statements) for v in VERDICTS}
     return " · ".join(f"{n} {TALLY[v][n > 1]}" for v, n in counts.items() if n)
@@ -106,6 +111,22 @@ def answer(result: Result, sections: Sections) -> tuple[Card, ...]:
     return (*sections.cards, Card("Published claims on these models", counted, f"{len(result.statements)} judged"))
 
 
+def decisive(cases: Iterable[Statement]) -> Statement:
+    """Of the weightiest verdict on a claim, the case that is nearest to the margin."""
+    return min(cases, key=lambda s: (ORDER.index(s.verdict), not s.value.known, abs(s.value.value - s.margin)))
+
+
+def premises(statements: Iterable[Statement]) -> str:
+    """What the claims take for granted, in one line; empty where nothing is."""
+    assumed = dict.fromkeys(printable(s.about[PREMISE]) for s in statements if PREMISE in s.about)
+    return f"Assumed, not checked: {'; '.join(assumed)}." if assumed else ""
+
+
+def about(statement: Statement) -> dict[str, str]:
+    """What a statement is about, sorted as a saved result has it; premises are said once for all."""
+    return {printable(k): printable(v) for k, v in sorted(statement.about.items()) if k != PREMISE}
+
+
 def about_text(statement: Statement) -> str:
-    """What a statement is about, in one line; sorted, as a saved result has it."""
-    return " · ".join(f"{printable(k)} {printable(v)}" for k, v in sorted(statement.about.items()))
+    """What a statement is about, in one line."""
+    return " · ".join(f"{k} {v}" for k, v in about(statement).items())

@@ -17,14 +17,27 @@ from stratoscope.core.record import to_plain
 from stratoscope.core.statement import VERDICTS, Statement
 from stratoscope.report import draw
 from stratoscope.report.cite import Work, short, works_of
-from stratoscope.report.labels import interval, number, printable, slugs
-from stratoscope.report.outline import Card, Section, Sections, Switch, about_text, answer, sections_of, tally
+from stratoscope.report.labels import interval, number, printable, shown, slugs
+from stratoscope.report.outline import (
+    MARKS,
+    Card,
+    Section,
+    Sections,
+    Switch,
+    about,
+    about_text,
+    answer,
+    premises,
+    sections_of,
+    tally,
+)
 from stratoscope.report.pictures import PALETTE, SCALE, Heatmap, Panels, Picture, Table
 from stratoscope.results.result import Result
 
 ASK = "Point at a cell to read its numbers."
 LONG = 22
 """Letters of a card's value beyond which it is written smaller."""
+STATEMENT = ("Verdict", "Claim", "About", "D", "Source")
 DIGITS = 7
 """Significant digits of the numbers that the browser gets."""
 
@@ -39,18 +52,17 @@ def page(result: Result) -> str:
 
     sections = sections_of(result)
     works = works_of(sections.measures, result.statements, sections.works)
+    parts = list(_parts(result, sections, works))
     plotly, script = str(get_plotlyjs()), _asset("page.js")  # type: ignore[no-untyped-call]
     return Template(_asset("frame.html")).substitute(
         policy=escape(_policy(plotly, script)),
         style=_asset("page.css"),
         title=html(sections.title),
-        models="".join(
-            f'<li class="model">{html(name)}</li>' for name in dict.fromkeys(m.name for m in sections.models)
-        ),
+        models="".join(f'<li class="model">{html(m)}</li>' for m in dict.fromkeys(m.name for m in sections.models)),
         summary=html(" · ".join(sections.summary)),
-        links=_links(result, sections, works),
+        links="".join(f'<a href="#section-{id}">{html(title)}</a>' for id, title, _ in parts if title),
         cards=_cards(answer(result, sections)),
-        main="".join(_main(result, sections, works)),
+        main="".join(content for _, _, content in parts),
         result=_json(_payload(sections)),
         plotly=plotly,
         script=script,
@@ -74,15 +86,10 @@ def notebook(result: Result) -> str:
         f"<small>{html(c.note)}</small></div>"
         for c in answer(result, sections)
     )
-    rows = "".join(
-        f"<tr><td><b>{html(s.verdict)}</b></td><td>{html(s.claim)}</td><td>{html(about_text(s))}</td>"
-        f"<td>{html(_tested(s))}</td><td>{html(s.source)}</td></tr>"
-        for s in result.statements
-    )
-    head = "".join(f"<th>{h}</th>" for h in ("Verdict", "Claim", "About", "D", "Source"))
+    rows = [(s.verdict, s.claim, about_text(s), shown(s.value), s.source) for s in result.statements]
     table = (
-        f"<details open><summary>{html(tally(result.statements))}</summary>"
-        f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></details>"
+        f"<p>{html(premises(result.statements))}</p><details open><summary>{html(tally(result.statements))}</summary>"
+        f"{_rows(STATEMENT, rows, [False] * 5)}</details>"
     )
     return (
         f'<div class="stratoscope"><h3>{html(sections.title)}</h3>'
@@ -95,20 +102,22 @@ def html(text: object) -> str:
     return escape(printable(text))
 
 
-def _main(result: Result, sections: Sections, works: Sequence[Work]) -> Iterator[str]:
+def _parts(result: Result, sections: Sections, works: Sequence[Work]) -> Iterator[tuple[str, str, str]]:
+    """Every part of the page: its id, what a link to it says (nothing where there is none), its content."""
     if result.statements:
-        yield _statements(result.statements, works)
+        yield "statements", "Published claims", _statements(result.statements, works)
     if sections.switches:
-        yield f'<div id="switches" class="bar" hidden>{"".join(map(_switch, sections.switches))}</div>'
+        yield "", "", f'<div id="switches" class="bar" hidden>{"".join(map(_switch, sections.switches))}</div>'
     for section in sections.sections:
-        yield _section(section, sections.switches)
+        yield section.id, section.title, _section(section, sections.switches)
     if sections.warnings:
         items = "".join(f"<li>{html(w)}</li>" for w in sections.warnings)
-        yield _box("warnings", "Warnings", f"<ul>{items}</ul>")
+        yield "warnings", f"Warnings ({len(sections.warnings)})", _box("warnings", "Warnings", f"<ul>{items}</ul>")
     folded = _fold("models", "Models", _model_table(sections.models)) if sections.models else ""
     folded += "".join(_fold(_id(title), title, _facts(facts)) for title, facts in sections.facts.items())
-    yield _box("background", "Models, data and provenance", folded)
-    yield _box("cite", "What to cite", _citations(works)) if works else ""
+    yield "background", "Models and data", _box("background", "Models, data and provenance", folded)
+    if works:
+        yield "cite", "Cite", _box("cite", "What to cite", _citations(works))
 
 
 def _box(id: str, title: str, content: str, kind: str = "") -> str:
@@ -118,15 +127,6 @@ def _box(id: str, title: str, content: str, kind: str = "") -> str:
         f'<section id="section-{id}"{style} aria-labelledby="h-{id}"><h2 id="h-{id}">{html(title)} {anchor}</h2>'
         f"{content}</section>\n"
     )
-
-
-def _links(result: Result, sections: Sections, works: Sequence[Work]) -> str:
-    """The way to every section."""
-    links = {"statements": "Published claims"} if result.statements else {}
-    links |= {s.id: s.title for s in sections.sections}
-    links |= {"warnings": f"Warnings ({len(sections.warnings)})"} if sections.warnings else {}
-    links |= {"background": "Models and data"} | ({"cite": "Cite"} if works else {})
-    return "".join(f'<a href="#section-{id}">{html(title)}</a>' for id, title in links.items())
 
 
 def _cards(cards: Iterable[Card]) -> str:
@@ -146,12 +146,13 @@ def _statements(statements: Sequence[Statement], works: Sequence[Work]) -> str:
         for v, n in counts.items()
         if n
     )
-    head = "".join(f'<th scope="col">{h}</th>' for h in ("Verdict", "Claim", "About", "D", "Source"))
+    head = "".join(f'<th scope="col">{h}</th>' for h in STATEMENT)
     rows = "".join(_statement(s, ids[s.id], known.get(short(s.source))) for s in statements)
     return _box(
         "statements",
         "Do published claims hold here?",
-        f'<div id="filter" class="bar" hidden><span role="group" aria-label="Verdicts">{buttons}</span>'
+        (f'<p class="premise">{assumed}</p>' if (assumed := html(premises(statements))) else "")
+        + f'<div id="filter" class="bar" hidden><span role="group" aria-label="Verdicts">{buttons}</span>'
         '<label for="find">Find <input id="find" type="search" placeholder="model, measure, paper …"></label>'
         '<span id="matches" class="note" aria-live="polite"></span></div>'
         f'<table class="statements"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
@@ -166,25 +167,20 @@ def _statement(s: Statement, id: str, work: Work | None) -> str:
     more += f'<p class="note">{html(numbers)}</p>' if numbers else ""
     claim = f"<details><summary>{html(s.claim)}</summary>{more}</details>" if more else html(s.claim)
     reason = f'<p class="note reason">{html(s.reason)}</p>' if s.reason else ""
-    about = "".join(f'<span class="tag"><i>{html(k)}</i> {html(v)}</span> ' for k, v in sorted(s.about.items()))
+    tags = "".join(f'<span class="tag"><i>{html(k)}</i> {html(v)}</span> ' for k, v in about(s).items())
     tested = f"<b>{number(s.value.value)}</b> <span>{interval(s.value)}</span>" if s.value.known else "–"
     margin = f'<span class="note">margin {s.margin:g}</span>' if s.value.known else ""
     source = f'<a href="#work-{work.key}">{html(s.source)}</a>' if work else html(s.source)
     anchor = f'<a class="anchor" href="#statement-{id}" aria-label="Link to this statement">#</a>'
     return (
         f'<tr id="statement-{id}" data-verdict="{_id(s.verdict)}"><td>{_chip(s.verdict)}{anchor}</td>'
-        f"<td>{claim}{reason}</td><td>{about}</td>"
+        f"<td>{claim}{reason}</td><td>{tags}</td>"
         f'<td class="tested">{tested} {margin}</td><td>{source}</td></tr>'
     )
 
 
 def _chip(verdict: str) -> str:
-    mark = dict(zip(VERDICTS, ("✓", "✗", "?"), strict=True))[verdict]
-    return f'<span class="chip {_id(verdict)}"><span aria-hidden="true">{mark}</span> {html(verdict)}</span>'
-
-
-def _tested(s: Statement) -> str:
-    return f"{number(s.value.value)} {interval(s.value)}".strip()
+    return f'<span class="chip {_id(verdict)}"><span aria-hidden="true">{MARKS[verdict]}</span> {html(verdict)}</span>'
 
 
 def _switch(switch: Switch) -> str:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from stratoscope.core.statement import FAILS, HOLDS, OPEN
 from stratoscope.report.labels import interval, number, printable
-from stratoscope.report.outline import about_text, sections_of, tally
+from stratoscope.report.outline import ORDER, about_text, premises, sections_of, tally
 from stratoscope.results.result import Result
 
 MOST_LINES = 12
-ORDER = (FAILS, HOLDS, OPEN)
-"""What contradicts a paper first."""
 
 
 def console_lines(result: Result, *, most: int = MOST_LINES) -> list[str]:
@@ -20,6 +17,7 @@ def console_lines(result: Result, *, most: int = MOST_LINES) -> list[str]:
     if len(sections.warnings) > 1:
         warned = [f"{warned[0]} (and {len(sections.warnings) - 1} more in the report)"]
     if result.statements:
+        lines += filter(None, [premises(result.statements)])
         lines.append(f"published claims: {tally(result.statements)}")
         room = most - len(lines) - len(warned)
         ordered = sorted(result.statements, key=lambda s: ORDER.index(s.verdict))

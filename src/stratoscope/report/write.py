@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from stratoscope.results.result import Result
 PAGE = "report.html"
 FIGURES, TABLES = "figures", "tables"
 CAPTIONS, CITATIONS = f"{FIGURES}/captions.md", "citations.bib"
+SENTENCES = re.compile(r"(?<=\.) ")
 WRITTEN = ".written.json"
 """Checksums of what a report wrote, by path in the folder: only that is ever replaced or removed, while unchanged."""
 
@@ -38,17 +40,22 @@ def write_report(folder: str | Path, result: Result, *, style: str = "screen") -
     files = dict(_files(result, sections_of(result), style))
     earlier = _written(folder)
     for name in files:
-        _check(folder, name, earlier)
+        path = folder / name
+        if (path.exists() or path.is_symlink()) and not _is_ours(path, earlier.get(name, [])):
+            how = "was changed since a report wrote it" if name in earlier else "was not written by stratoscope"
+            raise StratoscopeError(f"{path} {how}, so it is not replaced", "move it away", ANOTHER)
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     # First what may be there if this is killed, so that the next report knows its own; then what is there.
-    _note(folder, {name: [*earlier.get(name, []), sha256] for name, sha256 in sums.items()} | _others(earlier, sums))
+    gone = {name: there for name, there in earlier.items() if name not in sums}
+    may_be = {name: [*earlier.get(name, []), sha256] for name, sha256 in sums.items()} | gone
+    write_text(folder / WRITTEN, canonical_json(may_be))
     for name, content in files.items():
         with atomic(folder / name) as f:
             f.write(content)
-    for name in _others(earlier, sums):
-        if _is_ours(folder / name, earlier[name]):
+    for name, there in gone.items():
+        if _is_ours(folder / name, there):
             (folder / name).unlink()
-    _note(folder, {name: [sha256] for name, sha256 in sums.items()})
+    write_text(folder / WRITTEN, canonical_json({name: [sha256] for name, sha256 in sums.items()}))
     return [folder / name for name in files]
 
 
@@ -60,8 +67,10 @@ def _files(result: Result, sections: Sections, style: str) -> Iterator[tuple[str
         for kind in FORMATS:
             yield f"{FIGURES}/{stem}.{kind}", render(drawn, kind)
             drawn.set_layout_engine("none")  # laid out once, it holds for the other formats
-        said = list(dict.fromkeys(p.caption for p in pictures))
-        captions.append(printable(f"**{stem}.** {pictures[0].title}. {' '.join(said)}"))
+        title = pictures[0].title
+        said = [s for p in pictures for s in SENTENCES.split(p.caption.removeprefix(f"{title}: "))]
+        said = [*([] if title == stem else [f"{title}."]), *dict.fromkeys(said)]
+        captions.append(printable(f"**{stem}.** {' '.join(said)}"))
         yield f"{TABLES}/{stem}.csv", _csv(pictures)
     for stem, tables in _by_file(t for s in sections.sections for t in s.tables).items():
         yield f"{TABLES}/{stem}.csv", _csv(tables)
@@ -91,24 +100,8 @@ def _csv(pictures: list[Picture]) -> bytes:
     return pd.concat(frames, ignore_index=True).to_csv(index=False, lineterminator="\n").encode()
 
 
-def _check(folder: Path, name: str, earlier: dict[str, list[str]]) -> None:
-    path = folder / name
-    if (path.exists() or path.is_symlink()) and not _is_ours(path, earlier.get(name, [])):
-        how = "was changed since a report wrote it" if name in earlier else "was not written by stratoscope"
-        raise StratoscopeError(f"{path} {how}, so it is not replaced", "move it away", ANOTHER)
-
-
 def _is_ours(path: Path, sums: list[str]) -> bool:
     return path.is_file() and not path.is_symlink() and file_sha256(path) in sums
-
-
-def _others(earlier: dict[str, list[str]], now: dict[str, str]) -> dict[str, list[str]]:
-    """What an earlier report wrote and this one does not."""
-    return {name: sums for name, sums in earlier.items() if name not in now}
-
-
-def _note(folder: Path, sums: dict[str, list[str]]) -> None:
-    write_text(folder / WRITTEN, canonical_json(sums))
 
 
 def _written(folder: Path) -> dict[str, list[str]]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from stratoscope.core import record
@@ -106,10 +106,6 @@ class RunFolder:
                 raise
             write_text(self._mark(name), file_sha256(path))
         return path
-
-    def load(self, name: str) -> dict[str, Tensor]:
-        """The tensors of a finished part."""
-        return load_file(self.part(name))
 
     def drop_parts(self, keep: Callable[[str], bool] = lambda name: False) -> None:
         """Delete parts whose relative name is not kept."""

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
+from safetensors.torch import load_file
 from torch import Tensor
 
 from stratoscope.core.errors import DamagedResultError, ForeignResultError, StratoscopeError
@@ -18,7 +19,7 @@ from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.provenance import code_key, versions
 from stratoscope.core.record import to_plain
 from stratoscope.engine.base import Engine
-from stratoscope.engine.local import InProcess, local_engine
+from stratoscope.engine.local import InProcess
 from stratoscope.runs.folder import PAGE, PROTOCOL, RunFolder
 from stratoscope.runs.kinds import kind_named
 from stratoscope.runs.protocol import write_protocol
@@ -69,15 +70,11 @@ class Request:
         return list(found.values())
 
 
-def _difference(name: str, before: Any, now: Any) -> str:
-    shown = [_shown(v) for v in (before, now)]
-    return name if None in shown else f"{name} ({shown[0]}, now {shown[1]})"
-
-
-def _shown(value: Any) -> str | None:
-    """A value short enough for a sentence."""
-    text = "none" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-    return text if not isinstance(value, dict) and len(text) <= 40 else None
+def _difference(name: str, *values: Any) -> str:
+    """What differs; with both values, where they are short enough for a sentence."""
+    texts = ["none" if v is None else ", ".join(map(str, v)) if isinstance(v, list) else str(v) for v in values]
+    short = not any(isinstance(v, dict) for v in values) and all(len(text) <= 40 for text in texts)
+    return f"{name} ({texts[0]}, now {texts[1]})" if short else name
 
 
 @dataclass(frozen=True)
@@ -101,14 +98,7 @@ class Run:
 
     def part(self, name: str, key: Any, make: Callable[[], Tensors]) -> Tensors:
         """The tensors of a part, made now if it is missing or damaged."""
-        if self.folder is None:
-            return make()
-        part = part_name(name, key)
-        if self.folder.has(part):
-            return self.folder.load(part)
-        made = make()
-        self.folder.save(part, made)
-        return made
+        return make() if self.folder is None else load_file(self.file(name, key, make))
 
     def map(
         self,
@@ -126,26 +116,23 @@ class Run:
         A part is named after `name`, `key` (what `shared` was made from) and the item's own content: never after
         workers or memory, so that a run resumed with others reuses what is finished.
         """
-        return [self._tensors(kept) for kept in self._map(work, items, name, key, label, shared, weights)]
+        how: dict[str, Any] = {"name": name, "key": key, "label": label, "shared": shared, "weights": weights}
+        kept = self.map_files(work, items, **how, hold=True)
+        return [load_file(k) if isinstance(k, Path) else k for k in kept]
 
     def map_files(
-        self, work: Work, items: Sequence[Item], *, name: str, key: Any, label: str, shared: Any = None
-    ) -> list[Path | Tensors]:
-        """As `map`, for what is too large to hold: the file of each result, or the result where there is no folder."""
-        return self._map(work, items, name, key, label, shared, None, hold=False)
-
-    def _map(
         self,
         work: Work,
         items: Sequence[Item],
+        *,
         name: str,
         key: Any,
         label: str,
-        shared: Any,
-        weights: Sequence[int] | None,
-        *,
-        hold: bool = True,
+        shared: Any = None,
+        weights: Sequence[int] | None = None,
+        hold: bool = False,
     ) -> list[Path | Tensors]:
+        """As `map`, for what is too large to hold: the file of each result, or the result where there is no folder."""
         weights = weights or [1] * len(items)
         folder, kept = self.folder, dict[int, Path | Tensors]()
         parts = [part_name(name, [key, item]) if folder else "" for item in items]
@@ -161,12 +148,6 @@ class Run:
                 kept[k] = result if hold or saved is None else saved.resolve()
                 advance(weights[k])
         return [kept[k] for k in range(len(items))]
-
-    @staticmethod
-    def _tensors(kept: Path | Tensors) -> Tensors:
-        from safetensors.torch import load_file
-
-        return load_file(kept) if isinstance(kept, Path) else kept
 
 
 def part_prefix(name: str) -> str:
@@ -243,20 +224,14 @@ def save(result: R, folder: Path, request: Request) -> R:
     """Save a result with the request it answers and the code that made it."""
     asked = {**request.plain, "said": to_plain(request.said)}
     made_by = {"request": asked, "digest": request.digest, "code": code_key(), "versions": versions()}
-    answer: Any = result
-    answer = replace(answer, provenance={**answer.provenance, **made_by})
-    answer.save(folder)
-    saved: R = answer
-    return saved
+    saved: Any = result
+    saved = replace(saved, provenance={**saved.provenance, **made_by})
+    saved.save(folder)
+    return cast(R, saved)
 
 
 def finished(
-    folder: Path,
-    request: Request,
-    *,
-    overwrite: bool,
-    progress: Progress,
-    whole: Callable[[Path, Any], bool] = lambda folder, result: True,
+    folder: Path, request: Request, *, overwrite: bool, progress: Progress, whole: Callable[[Path, Any], bool]
 ) -> Any:
     """The folder's result if it answers this very request; another one is not replaced unasked.
 
@@ -299,6 +274,3 @@ def finished(
 def physical_memory() -> float:
     """Bytes of memory this machine has; its size rather than what is free, so that a run repeats itself."""
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-
-
-__all__ = ["Request", "Run", "finished", "local_engine", "part_name", "run", "save"]

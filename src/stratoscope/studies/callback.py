@@ -28,6 +28,7 @@ from stratoscope.models.read.hidden import read_rows
 from stratoscope.models.text.encoder import encoder_of
 from stratoscope.models.text.rows import Rows, check_unit, plan_rows
 from stratoscope.statistics.rows import MemoryRows
+from stratoscope.studies.asked import Model, spec_of
 
 DRIFT = "drift.jsonl"
 START = "start.safetensors"
@@ -57,7 +58,7 @@ class StratoscopeCallback(TrainerCallback):
         *,
         texts: Sequence[str] | Corpus,
         tokenizer: Any = None,
-        base: str | Path | ModelSpec | None = None,
+        base: Model | None = None,
         unit: str = "mean",
         rows: int = ROWS,
         every: int | None = None,
@@ -72,19 +73,14 @@ class StratoscopeCallback(TrainerCallback):
             if value is not None and value < least:
                 raise StratoscopeError(f"StratoscopeCallback: expected {name} of at least {least}, got {value}")
         self.folder = Path(folder)
-        corpus = texts if isinstance(texts, Corpus) else _corpus(texts)
-        self.corpus = corpus.sample(rows, seed)
-        self.limit = rows
-        self.tokenizer = tokenizer
-        self.base = base
-        self.unit = unit
-        self.every = every
+        if not isinstance(texts, Corpus):
+            texts = Corpus("texts", tuple(Sentence(t) for t in texts), tuple(range(len(texts))))
+        self.corpus = texts.sample(rows, seed)
+        self.limit, self.tokenizer, self.base, self.unit, self.every = rows, tokenizer, base, unit, every
         self._start: list[Tensor] = []
         self._rows: Rows | None = None
         self._writer: Any = None
-        self._began = 0.0
-        self._spent = 0.0
-        self._cost = 0.0
+        self._began = self._spent = self._cost = 0.0
         self._last = -1
 
     # --- what the Trainer calls ------------------------------------------------------------------------------------
@@ -97,10 +93,8 @@ class StratoscopeCallback(TrainerCallback):
         self._began, self._spent, self._last = time.monotonic(), 0.0, state.global_step
         self.tokenizer = self.tokenizer or processing_class
         if not getattr(self.tokenizer, "is_fast", False):
-            raise StratoscopeError(
-                "StratoscopeCallback needs a fast tokenizer; give the Trainer a processing_class or the callback a"
-                " tokenizer"
-            )
+            advice = "give the Trainer a processing_class or the callback a tokenizer"
+            raise StratoscopeError(f"StratoscopeCallback needs a fast tokenizer; {advice}")
         current = self._current(model)
         self._rows = self._plan(current)
         self._start = self._starting_point(current, state.global_step)
@@ -185,7 +179,7 @@ class StratoscopeCallback(TrainerCallback):
     def _starting_point(self, current: OpenedModel, step: int) -> list[Tensor]:
         """Rows of the base model: given, or the model itself at step 0, kept in the folder for a run that goes on."""
         if self.base is not None:
-            spec = self.base if isinstance(self.base, ModelSpec) else ModelSpec(str(self.base))
+            spec = spec_of(self.base)
             with quiet():
                 loaded = open_model(spec)
             if loaded.layers != current.layers:
@@ -246,10 +240,6 @@ def _step(line: str) -> float:
         return float(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):
         return math.inf
-
-
-def _corpus(texts: Sequence[str]) -> Corpus:
-    return Corpus("texts", tuple(Sentence(t) for t in texts), tuple(range(len(texts))))
 
 
 def _tensorboard(folder: Path) -> Any:

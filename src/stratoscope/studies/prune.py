@@ -14,34 +14,36 @@ from stratoscope.models.open.loading import ModelSpec, open_model, survey
 from stratoscope.models.surgery.blocks import exported, parse_drop
 from stratoscope.results.finetuned import Finetuned
 from stratoscope.results.pruned import Pruned
-from stratoscope.runs.run import Request, Run, run
-from stratoscope.studies.asked import models_asked, protocol, task_asked
+from stratoscope.runs.run import Request, Run
+from stratoscope.studies.asked import Model, chosen, models_asked, run_study, spec_of, task_asked
 from stratoscope.studies.checkpoint import is_whole, put_in_place, write_checkpoint
 from stratoscope.studies.finetune.options import TrainingOptions
 from stratoscope.studies.finetune.recipes import resolve
-from stratoscope.studies.finetune.study import finetune
+from stratoscope.studies.finetune.study import tune
 
 BASE = "base"
 
 
 def prune(
-    base: str | Path | ModelSpec,
+    base: Model,
     task: TaskData,
     *,
     drop: str,
     out: str | Path,
     options: TrainingOptions | None = None,
     progress: Progress | None = None,
+    **keywords: Any,
 ) -> list[Finetuned]:
     """Write `base` without `drop` (`top:k` or `bottom:k`; embeddings stay) to `out`/base, and fine-tune that.
 
     Runs, resumes and results are those of `finetune`; each record says under `pruned` what was dropped. A head that
-    `base` already has for the task is kept, as `finetune` keeps it.
+    `base` already has for the task is kept, as `finetune` keeps it. Further keywords are the fields of
+    `TrainingOptions`.
     """
-    options, progress, folder = options or TrainingOptions(), progress or Silent(), Path(out)
+    options, progress = chosen(TrainingOptions, options, keywords), progress or Silent()
     if not str(out).strip():
         raise StratoscopeError("expected a folder for --out, got an empty name")
-    spec = base if isinstance(base, ModelSpec) else ModelSpec(str(base))
+    spec, folder = spec_of(base), Path(out)
     resolve(options, task.name)  # what cannot be trained is not cut either
     seen = survey(spec, progress=progress)
     kept = parse_drop(drop, seen.layers - 1)
@@ -57,18 +59,18 @@ def prune(
         "kept": list(kept),
     }
     asked = {"command": "prune", "base": spec.source, "drop": drop.strip()}
-    run(
+    run_study(
         Request("pruned", {"base": seen.fingerprint, "task": task.fingerprint}, {"drop": drop.strip()}),
+        options,
         folder / BASE,
         lambda running: _compute(spec, task, what, running),
+        asked={**asked, **task_asked(task), **models_asked([spec])},
         progress=progress,
-        overwrite=options.overwrite,
-        protocol=protocol("prune", asked, task_asked(task), models_asked([spec]), options=options),
         whole=lambda place, made: is_whole(place, made.weights),
         alone=True,
     )
     left = replace(spec, source=str(folder / BASE), name=spec.label, revision=None, allow_pickle=False)
-    return finetune(left, task, out=folder, options=options, progress=progress, pruned=what, command=asked)
+    return tune(left, task, folder, options, progress, asked=asked, pruned=what)
 
 
 def _compute(spec: ModelSpec, task: TaskData, what: Mapping[str, Any], running: Run) -> Pruned:

@@ -41,13 +41,9 @@ def cut(
     spec = loading.spec(tuned)
     draw = drawing(progress)
     result = run(spec, source.read(progress), budget=budget, out=out, options=options, progress=progress, draw=draw)
-    how = [*source.typed(), *typed(loading_here(loading))]
+    # A checkpoint of ours is no revision on the hub, and no pickle.
+    how = [*source.typed(), *typed(LoadingOne(device=loading.device, trust_remote_code=loading.trust_remote_code))]
     return answer_of(out, result, then=["stratoscope", "depth", str(out), *how, "--out", beside(out, "depth")])
-
-
-def loading_here(loading: LoadingOne) -> LoadingOne:
-    """The same for a checkpoint of ours: it is no revision on the hub, and no pickle."""
-    return LoadingOne(device=loading.device, trust_remote_code=loading.trust_remote_code)
 
 
 def cut_next(tuned: str, how: Sequence[str], out: str, *, rows: int) -> list[str]:

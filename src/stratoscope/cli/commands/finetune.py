@@ -1,10 +1,12 @@
-"""`stratoscope finetune`."""
+"""`stratoscope finetune` and `prune`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from stratoscope.cli.answer import Answer, answer_of, beside
 from stratoscope.cli.loading import Base, Loading, LoadingOne, Out
@@ -12,10 +14,12 @@ from stratoscope.cli.options import command
 from stratoscope.core.options import typed
 from stratoscope.core.progress import Progress
 from stratoscope.data.tasks.source import TaskSource
-from stratoscope.studies.finetune.options import FinetuneOptions
+from stratoscope.studies.finetune.options import FinetuneOptions, TrainingOptions
 
 if TYPE_CHECKING:
     from stratoscope.results.finetuned import Finetuned
+
+Drop = Annotated[str, typer.Option("--drop", help="Blocks to drop before fine-tuning: top:k or bottom:k.")]
 
 
 @command
@@ -27,18 +31,34 @@ def finetune(
 
     spec = loading.spec(base)
     made = run(spec, source.read(progress), out=out, options=options, progress=progress)
-    return tuned_answer(out, made, base=base, source=source, loading=loading)
+    return _answer(out, made, base=base, source=source, loading=loading)
 
 
-def tuned_answer(out: Path, made: Sequence[Finetuned], *, base: str, source: TaskSource, loading: LoadingOne) -> Answer:
+@command
+def prune(
+    base: Base,
+    out: Out,
+    drop: Drop,
+    source: TaskSource,
+    options: TrainingOptions,
+    loading: LoadingOne,
+    progress: Progress,
+) -> Answer:
+    """Drop the top or bottom blocks of a model, then fine-tune what is left."""
+    from stratoscope.studies.prune import prune as run
+
+    spec = loading.spec(base)
+    made = run(spec, source.read(progress), drop=drop, out=out, options=options, progress=progress)
+    return _answer(out, made, base=str(out / "base"), source=source, loading=loading)
+
+
+def _answer(out: Path, made: Sequence[Finetuned], *, base: str, source: TaskSource, loading: LoadingOne) -> Answer:
     """How well each run does its task, and the command that studies what changed, on the same rows."""
-    lines = []
-    for run in made:
-        floor = run.baselines
-        lines.append(
-            f"{run.folder}: {run.metric} {run.score} on the validation rows; bag of words"
-            f" {floor['bag_of_words']:.3f}, majority {floor['majority']:.3f}"
-        )
+    lines = [
+        f"{run.folder}: {run.metric} {run.score} on the validation rows; bag of words"
+        f" {run.baselines['bag_of_words']:.3f}, majority {run.baselines['majority']:.3f}"
+        for run in made
+    ]
     # A study takes no revision: its models are several.
     how = [*source.typed(), *typed(Loading(loading.device, loading.allow_pickle, loading.trust_remote_code))]
     models = [base, *(str(run.folder) for run in made)]

@@ -36,18 +36,9 @@ def finetuned(
     """Before and after fine-tuning: similarity of all layers, other models, block structure, drift, depth: one page."""
     from stratoscope.studies.finetuned.study import study_finetuned as run
 
-    before, after = loading.spec(base), [loading.spec(one) for one in tuned]
-    others, task = [loading.spec(one) for one in across], source.read(progress)
-    result = run(
-        before,
-        after,
-        task,
-        out=out,
-        options=options,
-        across=others,
-        progress=progress,
-        draw=drawing(progress),
-    )
+    before, after, others = loading.spec(base), [*map(loading.spec, tuned)], [*map(loading.spec, across)]
+    task, draw = source.read(progress), drawing(progress)
+    result = run(before, after, task, out=out, options=options, across=others, progress=progress, draw=draw)
     how = [*source.typed(), *typed(loading)]
     cut = cut_next(tuned[0], how, beside(out, "cut"), rows=len(task.validation))
     return answer_of(out, result, then=cut if result.depth else look_closer(out, result))

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 from stratoscope.core.curve import Curve
 from stratoscope.core.matrix import Matrix
 from stratoscope.core.value import Value
-from stratoscope.report.cite import summaries
 from stratoscope.report.labels import printable, shown, slugs
 from stratoscope.report.outline import Card, Section, Sections, Switch
 from stratoscope.report.pictures import Heatmap, missing_note
 from stratoscope.report.sections.layers import (
     HEADLINE,
-    blocks_table,
+    blocks_tables,
     drift,
     drift_cards,
-    drift_picture,
-    drift_range,
+    drift_pictures,
     interval_words,
     localization_section,
     rows_cards,
     rows_summary,
     split_card,
+    when_of,
 )
 from stratoscope.results.comparison import Comparison
 
@@ -54,56 +54,54 @@ def sections(comparison: Comparison) -> Sections:
 
 
 def pairs(comparison: Comparison) -> list[tuple[str, str]]:
-    """A base and a model to compare with it layer by layer: what the run knows, else the first model and each other."""
+    """A base and a model to compare with it layer by layer: what the run knows, else the first model and each other.
+
+    A control's base says nothing of the other models: its pair comes last, beside theirs.
+    """
     names = [m.name for m in comparison.models]
-    known = [(m.base, m.name) for m in comparison.models if m.base in names]
-    return [(str(a), b) for a, b in known] or [(names[0], name) for name in names[1:]]
+    known = [(str(m.base), m.name, m.is_control) for m in comparison.models if m.base in names]
+    trained = [(base, name) for base, name, control in known if not control]
+    controls = [(base, name) for base, name, control in known if control]
+    others = {name for _, name in controls}
+    return (trained or [(names[0], name) for name in names[1:] if name not in others]) + controls
 
 
 def _sections(comparison: Comparison) -> Iterator[Section]:
-    said, files = summaries(), slugs(comparison)
+    from stratoscope.measures.table import MEASURES  # with torch, which drawing alone has no use for
+
+    said = {m.name: m.summary for m in MEASURES}
+    files, when = slugs(comparison), when_of(comparison)
     heats = tuple(
         Heatmap.of(
             m,
             id=f"similarity-{files[m.measure]}",
             file=files[m.measure],
             caption=_caption(m, said.get(m.measure.partition("@")[0], "")),
-            when={"measure": m.measure} if len(comparison) > 1 else {},
+            when=when[m.measure],
         )
         for m in comparison.matrices
     )
     wide = max(len(m.columns) for m in comparison.matrices) > MOST_LAYERS
     yield Section("similarity", "Similarity of layers", heats, width="full" if wide else "tall")
-    moved = {m.measure: _drifts(comparison, m) for m in comparison.matrices}
-    axis = drift_range([c for curves in moved.values() for c in curves.values()])
-    when = {m: {"measure": m} if len(comparison) > 1 else {} for m in comparison}
-    drifts = tuple(
-        drift_picture(
-            m,
-            moved[m.measure],
-            base=pairs(comparison)[0][0],
-            id=f"drift-{files[m.measure]}",
-            file="drift",
-            when=when[m.measure],
-            range=axis,
-        )
-        for m in comparison.matrices
-        if moved[m.measure]
+    drifts = drift_pictures(
+        comparison,
+        partial(_drifts, comparison),
+        base=next((base for base, _ in pairs(comparison)), ""),
+        place=files,
+        when=when,
+        file="drift",
+        title="Drift by layer",
     )
     if drifts:
-        yield Section("drift", "Drift by layer", drifts, width="half")
+        yield Section("drift", "Drift by layer", tuple(drifts), width="half")
     localization = localization_section(comparison, width="half")
     if localization is not None:
         yield localization
-    names = [m.name for m in comparison.models]
-    blocks = comparison.findings.get("blocks", {})
-    tables = tuple(
-        blocks_table(blocks[m], names, id=f"blocks-{files[m]}", file="blocks", when=when[m])
-        for m in comparison
-        if blocks.get(m)
-    )
+    tables = blocks_tables(comparison, [m.name for m in comparison.models], place=files, when=when)
     if tables:
-        yield Section("blocks", "Block structure", tables=tables, width="full" if drifts and localization else "half")
+        yield Section(
+            "blocks", "Block structure", tables=tuple(tables), width="full" if drifts and localization else "half"
+        )
 
 
 def _drifts(comparison: Comparison, matrix: Matrix) -> dict[str, Curve]:

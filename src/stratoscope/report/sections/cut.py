@@ -8,7 +8,7 @@ from typing import Any
 from stratoscope.core.value import Value
 from stratoscope.report.labels import count, number, points, printable, ranges, shown
 from stratoscope.report.outline import Card, Section, Sections
-from stratoscope.report.pictures import Bar, Bars, Cell, Level, Table
+from stratoscope.report.pictures import Bar, Bars, Level, Table
 from stratoscope.results.cut import Cut
 
 
@@ -74,37 +74,25 @@ def parts(cut: Cut) -> Iterator[Section]:
             ("Time for the same rows", 1.0, _ratio(cut.latency)),
         ),
     )
-    tested: tuple[tuple[Cell, ...], ...] = tuple(
-        (ranges(t.kept), len(t.kept), t.loss, "yes" if t.confirmed else "no") for t in cut.tested
+    tested = Table(
+        id="tested",
+        title="Cuts that were tested",
+        caption=f"Mildest first, until one was not confirmed within the budget of {100 * cut.budget:g} points.",
+        head=("Blocks kept", "Number", f"Change of {name}", "Within budget"),
+        rows=tuple((ranges(t.kept), len(t.kept), t.loss, "yes" if t.confirmed else "no") for t in cut.tested),
     )
-    candidates: tuple[tuple[Cell, ...], ...] = tuple(
-        (ranges(c.kept), len(c.kept), c.value, 100 * (c.value - cut.whole_on_choice_rows)) for c in cut.candidates
+    whole = cut.whole_on_choice_rows
+    candidates = Table(
+        id="candidates",
+        title="Cuts that were considered",
+        caption=f"On {cut.rows.get('choose', 0):,} other rows; the whole model has {number(whole)} there.",
+        head=("Blocks kept", "Number", name, "Change in points"),
+        rows=tuple((ranges(c.kept), len(c.kept), c.value, 100 * (c.value - whole)) for c in cut.candidates),
     )
-    yield Section("cut", "The cut model", (bars,), (table,), width="half" if cut.tested or cut.candidates else "full")
-    chosen = []
-    if tested:
-        chosen.append(
-            Table(
-                id="tested",
-                title="Cuts that were tested",
-                caption=f"Mildest first, until one was not confirmed within the budget of {100 * cut.budget:g} points.",
-                head=("Blocks kept", "Number", f"Change of {name}", "Within budget"),
-                rows=tested,
-            )
-        )
-    if candidates:
-        chosen.append(
-            Table(
-                id="candidates",
-                title="Cuts that were considered",
-                caption=f"On {cut.rows.get('choose', 0):,} other rows; the whole model has "
-                f"{number(cut.whole_on_choice_rows)} there.",
-                head=("Blocks kept", "Number", name, "Change in points"),
-                rows=candidates,
-            )
-        )
-    if chosen:
-        yield Section("choice", "How the cut was chosen", tables=tuple(chosen), width="half")
+    choice = tuple(t for t in (tested, candidates) if t.rows)
+    yield Section("cut", "The cut model", (bars,), (table,), width="half" if choice else "full")
+    if choice:
+        yield Section("choice", "How the cut was chosen", tables=choice, width="half")
 
 
 def _blocks(cut: Cut) -> int:

@@ -103,11 +103,8 @@ def _truncation(depth: Depth) -> Curves:
         Level("majority", depth.majority, "dot"),
     )
     ways = "; ".join(f"{c.name.upper()}: {HOW[c.name]}" for c in depth.curves)
-    gap = (
-        " No point: the head reads the same vector for every row."
-        if any(np.isnan(c.values).any() for c in depth.curves)
-        else ""
-    )
+    missing = any(np.isnan(c.values).any() for c in depth.curves)
+    gap = " No point: the head reads the same vector for every row." if missing else ""
     banded = next((c for c in depth.curves if c.low is not None), None)
     bands = f" Bands: {interval_words(banded.interval)} over the validation rows." if banded else ""
     return Curves(
@@ -131,12 +128,7 @@ def _droppable(depth: Depth) -> Table:
         id="droppable",
         title="Top blocks droppable within 1 point",
         caption=f"Of {depth.model.layers - 1}; every depth on the way is within the point.",
-        head=(
-            "Curve",
-            "Droppable",
-            "With 95 % confidence",
-            f"{metric(depth)} left",
-        ),
+        head=("Curve", "Droppable", "With 95 % confidence", f"{metric(depth)} left"),
         rows=tuple(rows),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,29 +31,42 @@ def drift(matrix: Matrix, base: str, other: str) -> Curve | None:
     return Curve(other, layers, _one_minus(block.values), low, high, block.interval)
 
 
-def drift_picture(matrix: Matrix, curves: Mapping[str, Curve], *, base: str, **more: Any) -> Curves:
-    """Drift of several models from one base; `more` are fields of the picture."""
-    given = {
-        "title": "Drift by layer",
-        "caption": f"1 − {matrix.measure} of each layer with the same layer of {printable(base)}: 0 is unchanged."
-        f"{band_note(curves.values())}",
-    }
-    return Curves(
-        lines=tuple(Line.of(curve, name=name, tint=k) for k, (name, curve) in enumerate(curves.items())),
-        y="drift (1 − similarity)",
-        **(given | more),
-    )
+def when_of(comparison: Comparison, **fixed: str) -> dict[str, dict[str, str]]:
+    """By measure, the choices under which the page shows it."""
+    return {m: fixed | ({"measure": m} if len(comparison) > 1 else {}) for m in comparison}
 
 
-def drift_range(curves: Sequence[Curve]) -> tuple[float, float] | None:
-    """One axis for drift under several measures: from 0, or below where a score exceeds 1."""
-    ends = [v[np.isfinite(v)] for c in curves for v in (c.values, c.low, c.high) if v is not None]
-    known = np.concatenate(ends) if ends else np.zeros(0)
-    if not known.size:
-        return None
-    low, high = min(0.0, float(known.min())), float(known.max())
+def drift_pictures(
+    comparison: Comparison,
+    curves_of: Callable[[Matrix], Mapping[str, Curve]],
+    *,
+    base: str,
+    place: Mapping[str, str],
+    when: Mapping[str, Mapping[str, str]],
+    **more: Any,
+) -> list[Curves]:
+    """Drift from a base under every measure, on one axis: from 0, or below where a score exceeds 1.
+
+    `place` is part of the id by measure, `more` are fields of the pictures.
+    """
+    moved = {m.measure: curves for m in comparison.matrices if (curves := curves_of(m))}
+    ends = [v for curves in moved.values() for c in curves.values() for v in (c.values, c.low, c.high) if v is not None]
+    known = np.concatenate([np.zeros(0), *(v[np.isfinite(v)] for v in ends)]).tolist()
+    low, high = min([0.0, *known]), max(known, default=0.0)
     room = 0.04 * (high - low or 1.0)
-    return low - room, high + room
+    return [
+        Curves(
+            id=f"drift-{place[m]}",
+            caption=f"1 − {'similarity' if 'measure' in when[m] else m} of each layer with the same layer of "
+            f"{printable(base)}: 0 is unchanged.{band_note(curves.values())}",
+            lines=tuple(Line.of(curve, name=name, tint=k) for k, (name, curve) in enumerate(curves.items())),
+            y="drift (1 − similarity)",
+            when=when[m],
+            range=(low - room, high + room) if known else None,
+            **more,
+        )
+        for m, curves in moved.items()
+    ]
 
 
 def drift_cards(curve: Curve, *, base: str, measure: str) -> list[Card]:
@@ -89,36 +102,39 @@ def split_card(name: str, split: Mapping[str, Any], measure: str, own: Mapping[s
     )
 
 
-def blocks_table(
-    splits: Mapping[str, Mapping[str, Any]],
+def blocks_tables(
+    comparison: Comparison,
     order: Sequence[str],
     *,
+    place: Mapping[str, str],
+    when: Mapping[str, Mapping[str, str]],
     base: str | None = None,
     apart: Sequence[str] = (),
-    **more: Any,
-) -> Table:
+) -> list[Table]:
     """The best split of each model into two blocks, and how much sharper than that of `base`, but for `apart`."""
-    own = splits.get(base or "", {}).get("contrast")
-    rows: list[tuple[Cell, ...]] = []
-    for name in (n for n in order if n in splits):
-        s = splits[name]
-        gap: tuple[Cell, ...] = () if own is None else ("–" if name in (base, *apart) else float(s["contrast"] - own),)
-        rows.append((name, float(s["contrast"]), *gap, float(s["within"]), float(s["between"]), int(s["start"])))
-    head = (
-        "Contrast",
-        *(() if own is None else (f"Minus {printable(base)}",)),
-        "Within",
-        "Between",
-        "Upper block from",
-    )
-    return Table(
-        title="Best split into two blocks",
-        caption="Mean similarity within the blocks, between them, and the contrast (within − between). Any smooth "
-        "matrix has a best split: read a contrast only beside that of the other models.",
-        head=("Model", *head),
-        rows=tuple(rows),
-        **more,
-    )
+    tables, found = [], comparison.findings.get("blocks", {})
+    for measure in (m for m in comparison if found.get(m)):
+        splits = found[measure]
+        own = splits.get(base or "", {}).get("contrast")
+        rows: list[tuple[Cell, ...]] = []
+        for name in (n for n in order if n in splits):
+            s = splits[name]
+            gap: list[Cell] = [] if own is None else ["–" if name in (base, *apart) else float(s["contrast"] - own)]
+            rows.append((name, float(s["contrast"]), *gap, float(s["within"]), float(s["between"]), int(s["start"])))
+        minus = [] if own is None else [f"Minus {printable(base)}"]
+        tables.append(
+            Table(
+                id=f"blocks-{place[measure]}",
+                file="blocks",
+                title="Best split into two blocks",
+                caption="Mean similarity within the blocks, between them, and the contrast (within − between). Any "
+                "smooth matrix has a best split: read a contrast only beside that of the other models.",
+                head=("Model", "Contrast", *minus, "Within", "Between", "Upper block from"),
+                rows=tuple(rows),
+                when=when[measure],
+            )
+        )
+    return tables
 
 
 def localization_section(comparison: Comparison, **more: Any) -> Section | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,21 +11,20 @@ import numpy as np
 from stratoscope.core.matrix import Matrix
 from stratoscope.report.labels import count, number, points, printable, ranges, shorten, slugs
 from stratoscope.report.outline import Card, Section, Sections, Switch
-from stratoscope.report.pictures import Heatmap, Panels, Table, color_range, constant_layers
+from stratoscope.report.pictures import Heatmap, Panels, color_range, constant_layers
 from stratoscope.report.sections import cut as cut_page
 from stratoscope.report.sections import depth as depth_page
 from stratoscope.report.sections.layers import (
     HEADLINE,
-    blocks_table,
+    blocks_tables,
     drift,
     drift_cards,
-    drift_picture,
-    drift_range,
+    drift_pictures,
     localization_section,
     rows_cards,
     split_card,
+    when_of,
 )
-from stratoscope.results.comparison import Comparison
 from stratoscope.results.study import Study
 
 DEBIASED = "ckasim-debiased"
@@ -76,61 +76,47 @@ def panels(study: Study, matrix: Matrix) -> dict[str, Matrix]:
 
 
 def _sections(study: Study) -> Iterator[Section]:
-    files, many = slugs(study.comparisons), len(study.comparisons) > 1
-    shown, moved, tables = [], [], []
+    files, shown, moved, tables = slugs(study.comparisons), [], [], []
+    order = [m for m in (study.base, *study.tuned, *study.across, study.control) if m]
     for unit, comparison in study.comparisons.items():
+        when = when_of(comparison, **({"unit": unit} if len(study.comparisons) > 1 else {}))
+        place = {m: f"{files[unit]}-{slug}" for m, slug in slugs(comparison).items()}
         blocks = {m.measure: panels(study, m) for m in comparison.matrices}
         scale = color_range([p.values for line in blocks.values() for p in line.values()])
-        curves = {m.measure: _drifts(study, m) for m in comparison.matrices}
-        axis = drift_range([c for line in curves.values() for c in line.values()])
-        for m in comparison.matrices:
-            when = {"unit": unit} if many else {}
-            when |= {"measure": m.measure} if len(comparison) > 1 else {}
-            place = f"{files[unit]}-{slugs(comparison)[m.measure]}"
+        for measure, parts in blocks.items():
             heats = tuple(
-                Heatmap.of(part, id=f"{place}-{k}", title=title, range=scale)
-                for k, (title, part) in enumerate(blocks[m.measure].items())
+                Heatmap.of(part, id=f"{place[measure]}-{k}", title=title, range=scale)
+                for k, (title, part) in enumerate(parts.items())
             )
-            names = ", ".join(shorten(name, 24) for name in study.tuned[:2])
             shown.append(
                 Panels(
-                    id=f"panels-{place}",
+                    id=f"panels-{place[measure]}",
                     file=f"panels-{files[unit]}",
-                    title=f"{shorten(study.base, 24)} before and after fine-tuning ({names}), {shorten(unit, 20)} rows",
-                    caption=_caption(study, blocks[m.measure]),
+                    title=f"Before and after fine-tuning, {shorten(unit, 20)} rows",
+                    caption=_caption(study, parts),
                     panels=heats,
-                    label=printable(m.measure),
-                    when=when,
+                    label=printable(measure),
+                    when=when[measure],
                 )
             )
-            if curves[m.measure]:
-                more: dict[str, Any] = {"title": f"Drift by layer, {shorten(unit, 20)} rows", "when": when}
-                drawn = drift_picture(
-                    m,
-                    curves[m.measure],
-                    base=study.base,
-                    range=axis,
-                    id=f"drift-{place}",
-                    file=f"drift-{files[unit]}",
-                    **more,
-                )
-                moved.append(drawn)
-            if comparison.findings.get("blocks", {}).get(m.measure):
-                tables.append(_blocks(study, comparison, m.measure, place, when))
+        moved += drift_pictures(
+            comparison,
+            partial(_drifts, study),
+            base=study.base,
+            place=place,
+            when=when,
+            file=f"drift-{files[unit]}",
+            title=f"Drift by layer, {shorten(unit, 20)} rows",
+        )
+        tables += blocks_tables(comparison, order, base=study.base, apart=study.across, place=place, when=when)
     lead = " ".join(bias for unit in study.comparisons if (bias := _bias(study, unit)))
     yield Section("layers", "Layers before and after fine-tuning", tuple(shown), lead=lead)
-    if moved:
-        yield Section("drift", "Drift by layer", tuple(moved), width="half")
-    else:
-        yield Section(
-            "drift", "Drift by layer", lead="The tuned models do not have the layers of the base model.", width="half"
-        )
+    without = "" if moved else "The tuned models do not have the layers of the base model."
+    yield Section("drift", "Drift by layer", tuple(moved), lead=without, width="half")
     if tables:
         yield Section("blocks", "Block structure", tables=tuple(tables), width="half")
-    if study.localization is not None:
-        localization = localization_section(study.localization)
-        if localization is not None:
-            yield localization
+    if study.localization is not None and (section := localization_section(study.localization)) is not None:
+        yield section
     if study.depth is not None:
         yield from depth_page.parts(study.depth)
     if study.cut is not None:
@@ -149,14 +135,6 @@ def _bias(study: Study, unit: str) -> str:
     largest = float(np.nanmax(gaps)) if np.isfinite(gaps).any() else 0.0
     so = "too few rows for the biased score, trust the debiased one" if largest > BIAS else "the rows suffice"
     return f"{printable(unit)} rows: {HEADLINE} and {DEBIASED} differ by at most {number(largest)}; {so}."
-
-
-def _blocks(study: Study, comparison: Comparison, measure: str, place: str, when: dict[str, str]) -> Table:
-    order = [m for m in (study.base, *study.tuned, *study.across, study.control) if m]
-    splits = comparison.findings["blocks"][measure]
-    return blocks_table(
-        splits, order, base=study.base, apart=study.across, id=f"blocks-{place}", file="blocks", when=when
-    )
 
 
 def _drifts(study: Study, matrix: Matrix) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.core.matrix import Layer
 from stratoscope.core.model import ModelInfo
-from stratoscope.core.options import answering, check_options, said
+from stratoscope.core.options import check_options
 from stratoscope.core.progress import Progress
 from stratoscope.data.corpus import Corpus
 from stratoscope.data.readers import read_corpus
@@ -24,6 +24,7 @@ from stratoscope.models.open.loading import ModelSpec, Survey, choose_device, su
 from stratoscope.models.read.store import chosen_layers
 from stratoscope.models.text.rows import SUBWORDS, Rows, check_unit, plan_rows
 from stratoscope.runs.run import Request
+from stratoscope.studies.asked import Model, model_info, request_for, spec_of
 from stratoscope.studies.compare.options import CompareOptions
 
 FEWEST_ROWS = 4
@@ -59,8 +60,7 @@ class Plan:
     @cached_property
     def request(self) -> Request:
         """What is asked for; the code that answers is not part of it (see `code_key`)."""
-        asked = answering(self.options) | {"measures": [r.name for r in self.wanted]}
-        return Request("comparison", self.inputs, asked, said=said(self.options))
+        return request_for("comparison", self.inputs, self.options, measures=[r.name for r in self.wanted])
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -85,16 +85,9 @@ class Plan:
         """The models as the result records them; a random initialisation is a control."""
         trained = {spec.source: spec.label for spec in self.specs if not spec.random_init}
         return tuple(
-            ModelInfo(
-                spec.label,
-                spec.source,
-                seen.family.name,
-                seen.layers,
-                seen.width,
-                seen.fingerprint,
-                role="control" if spec.random_init else "model",
-                base=trained.get(spec.source) if spec.random_init else None,
-            )
+            model_info(spec, seen, role="control", base=trained.get(spec.source))
+            if spec.random_init
+            else model_info(spec, seen)
             for spec, seen in self.models
         )
 
@@ -122,16 +115,10 @@ class Plan:
         return {"device": self.devices, "dtype": {spec.label: seen.dtype for spec, seen in self.models}}
 
 
-def make_plan(
-    models: Sequence[str | Path | ModelSpec], data: str | Path | Corpus, options: CompareOptions, progress: Progress
-) -> Plan:
+def make_plan(models: Sequence[Model], data: str | Path | Corpus, options: CompareOptions, progress: Progress) -> Plan:
     """Look at the models and the text, and refuse what cannot be compared."""
     check(options)
-    specs = named(
-        [m if isinstance(m, ModelSpec) else ModelSpec(str(m)) for m in models],
-        random_init=options.random_init,
-        seed=options.seed,
-    )
+    specs = named([spec_of(m) for m in models], random_init=options.random_init, seed=options.seed)
     for spec in specs:
         choose_device(spec.device)
     for source, revision in dict.fromkeys((spec.source, spec.revision) for spec in specs):
@@ -144,10 +131,29 @@ def make_plan(
     surveys = [survey(spec, progress=progress) for spec in specs]
     for seen in surveys:
         chosen_layers(seen, options.layers)
-    rows = plan_rows(corpus, [s.encoder for s in surveys], options.unit)
-    check_number(rows)
+    return plan_of(specs, surveys, corpus, options)
+
+
+def plan_of(
+    specs: Sequence[ModelSpec],
+    surveys: Sequence[Survey],
+    corpus: Corpus,
+    options: CompareOptions,
+    *,
+    truncate: int | None = None,
+) -> Plan:
+    """The rows that all models can give, the measures that fit them, and what a reader must know of both."""
+    rows = plan_rows(corpus, [s.encoder for s in surveys], options.unit, truncate=truncate)
+    if len(rows) < FEWEST_ROWS:
+        raise StratoscopeError(f"expected at least {FEWEST_ROWS} rows to compare, got {len(rows)}; give more text")
     wanted, notes = requests(options.measures, n=len(rows), width=max(s.width for s in surveys))
-    notes += notes_of(specs, surveys, corpus, rows)
+    found = [(spec.label, (seen.fingerprint, seen.dtype)) for spec, seen in zip(specs, surveys, strict=True)]
+    for (one, a), (two, b) in combinations(found, 2):
+        if a == b:
+            notes.append(f"{one} and {two} are the same model: what is between them is the model compared with itself")
+    notes += [f"left out: {count} {reason}" for reason, count in rows.dropped.items()]
+    notes += [f"{n} texts are read up to {rows.truncate} tokens by {name}" for name, n in rows.truncated.items()]
+    notes += [f"left out: {corpus.skipped} blank rows of {corpus.name}"] if corpus.skipped else []
     return Plan(tuple(specs), tuple(surveys), corpus, rows, tuple(wanted), tuple(notes), options)
 
 
@@ -195,12 +201,6 @@ def check(options: CompareOptions) -> None:
         raise StratoscopeError(f"expected --memory of at least 100MB, got {options.memory / 1e6:g}MB")
 
 
-def check_number(rows: Rows) -> None:
-    """Refuse rows that are too few to compare."""
-    if len(rows) < FEWEST_ROWS:
-        raise StratoscopeError(f"expected at least {FEWEST_ROWS} rows to compare, got {len(rows)}; give more text")
-
-
 def _corpus(data: str | Path | Corpus, options: CompareOptions) -> Corpus:
     asked = options.how_to_read
     if not isinstance(data, Corpus):
@@ -208,19 +208,3 @@ def _corpus(data: str | Path | Corpus, options: CompareOptions) -> Corpus:
     if name := next((name for name, value in asked.items() if value is not None), None):
         raise StratoscopeError(f"{name}='{asked[name]}' says how to read a file, but data is a corpus; leave it out")
     return data
-
-
-def _same_models(specs: Sequence[ModelSpec], surveys: Sequence[Survey]) -> list[str]:
-    found = [(spec.label, (seen.fingerprint, seen.dtype)) for spec, seen in zip(specs, surveys, strict=True)]
-    return [
-        f"{one} and {two} are the same model: what is between them is the model compared with itself"
-        for (one, a), (two, b) in combinations(found, 2)
-        if a == b
-    ]
-
-
-def notes_of(specs: Sequence[ModelSpec], surveys: Sequence[Survey], corpus: Corpus, rows: Rows) -> list[str]:
-    """What a reader must know of the models and the rows: models that are the same, texts left out or truncated."""
-    notes = _same_models(specs, surveys) + [f"left out: {count} {reason}" for reason, count in rows.dropped.items()]
-    notes += [f"{n} texts are read up to {rows.truncate} tokens by {name}" for name, n in rows.truncated.items()]
-    return notes + ([f"left out: {corpus.skipped} blank rows of {corpus.name}"] if corpus.skipped else [])

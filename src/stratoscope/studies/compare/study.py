@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -14,49 +15,52 @@ from stratoscope.claims import judge_comparison
 from stratoscope.core.matrix import Matrix
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.corpus import Corpus
-from stratoscope.engine.local import local_engine
 from stratoscope.measures.bootstrap import bootstrap, check_memory
 from stratoscope.measures.permuted import permuted_chance
 from stratoscope.measures.score import Scoring, score_layers
 from stratoscope.measures.structure import findings
 from stratoscope.measures.table import WORTH_SAYING
-from stratoscope.models.open.loading import ModelSpec, open_model
+from stratoscope.models.open.loading import open_model
 from stratoscope.models.read.store import PART, Reading, store_layers, together
 from stratoscope.results.comparison import Comparison
-from stratoscope.runs.run import Draw, Run, part_prefix, run
+from stratoscope.runs.run import Draw, Run, part_prefix
 from stratoscope.statistics.rows import StoredRows
-from stratoscope.studies.asked import data_asked, models_asked, protocol
+from stratoscope.studies.asked import Model, chosen, data_asked, models_asked, run_study, several, spec_of
 from stratoscope.studies.compare.options import CompareOptions
 from stratoscope.studies.compare.plan import Plan, make_plan
 
 
 def compare(
-    models: Sequence[str | Path | ModelSpec],
+    models: Model | Sequence[Model],
     *,
     data: str | Path | Corpus,
     out: str | Path | None = None,
     options: CompareOptions | None = None,
     progress: Progress | None = None,
     draw: Draw | None = None,
+    **keywords: Any,
 ) -> Comparison:
-    """Compare all layers of all models; with `out`, finished parts are kept there and reused."""
-    options, progress = options or CompareOptions(), progress or Silent()
-    plan = make_plan(models, data, options, progress)
+    """Compare all layers of all models; with `out`, finished parts are kept there and reused.
+
+    Further keywords are the fields of `CompareOptions`, among them `unit`, `measures` and `bootstrap`, and how to read
+    `data`: `text`, `pair`, `label`, `columns`.
+    """
+    options, progress = chosen(CompareOptions, options, keywords), progress or Silent()
+    plan = make_plan(several(models), data, options, progress)
     given = [spec for spec in plan.specs if not spec.random_init]
-    names = {"name": [spec.name for spec in given]} if any(isinstance(m, ModelSpec) and m.name for m in models) else {}
+    names = {"name": [spec.name for spec in given]} if any(spec_of(m).name for m in several(models)) else {}
     asked = {"models": [spec.source for spec in given], **names, **data_asked(data), **models_asked(given)}
     asked |= {} if given[0].dtype == "float32" else {"dtype": given[0].dtype}
-    return run(
+    return run_study(
         plan.request,
+        options,
         out,
         lambda running: score_plan(plan, read_plan(plan, running), running),
-        progress=progress,
-        overwrite=options.overwrite,
+        asked=asked,
+        work=work_of(plan),
         keep=lambda part: options.keep and part.startswith(part_prefix(PART)),
+        progress=progress,
         draw=draw,
-        protocol=protocol("compare", asked, options=options),
-        engine=lambda: local_engine(options.workers, work_of(plan)),
-        memory=options.memory,
     )
 
 
@@ -90,20 +94,13 @@ def score_plan(plan: Plan, stored: StoredRows, running: Run) -> Comparison:
         running.progress.note(
             f"{many} bootstrap replicates: about {many} times the scoring (linear CKA on few rows: less)"
         )
-    scoring = score_layers(stored, plan.wanted, run=running, key=plan.key, seed=options.seed)
+    how: dict[str, Any] = {"run": running, "key": plan.key, "seed": options.seed}
+    scoring = score_layers(stored, plan.wanted, **how)
     values = {name: s.values for name, s in scoring.scored.items()}
     resampled = {}
     if options.bootstrap:
-        resampled = bootstrap(
-            stored,
-            torch.from_numpy(rows.sentence),
-            plan.wanted,
-            values,
-            replicates=options.bootstrap,
-            run=running,
-            key=plan.key,
-            seed=options.seed,
-        )
+        sentence = torch.from_numpy(rows.sentence)
+        resampled = bootstrap(stored, sentence, plan.wanted, values, replicates=options.bootstrap, **how)
     axes = tuple(layer for layer, _ in plan.layers)
     matrices = []
     for name, value in values.items():
@@ -117,20 +114,19 @@ def score_plan(plan: Plan, stored: StoredRows, running: Run) -> Comparison:
         matrices=tuple(matrices),
         models=plan.model_infos,
         data=plan.data,
-        warnings=(
-            *plan.notes,
-            *(drawn.note for drawn in resampled.values() if drawn.note),
-            *_constant_notes(plan, scoring),
-            *_lost_notes(plan, scoring),
-            *_undefined_notes(plan, scoring),
-        ),
+        warnings=(*plan.notes, *(d.note for d in resampled.values() if d.note), *_scoring_notes(plan, scoring)),
         provenance=plan.provenance,
         arrays={k: v.numpy() for s in scoring.scored.values() for k, v in s.arrays.items()},
     )
     found = findings(comparison, standardise=options.standardise)
     if levels := _permuted_chance(plan, stored, running):
         found["chance"] = levels
-        comparison = replace(comparison, warnings=(*comparison.warnings, *_chance_notes(levels)))
+        if above := [f"{level:.2f} ({name})" for name, level in levels.items() if level > WORTH_SAYING]:
+            note = (
+                "Rows of one sentence are not independent: with whole sentences permuted, layers still score up to"
+                f" {', '.join(above)}; only higher scores are meaningful."
+            )
+            comparison = replace(comparison, warnings=(*comparison.warnings, note))
     comparison = replace(comparison, findings=found)
     return replace(comparison, statements=judge_comparison(comparison))
 
@@ -148,47 +144,26 @@ def _permuted_chance(plan: Plan, stored: StoredRows, running: Run) -> dict[str, 
     return {name: level for name, level in levels.items() if not math.isnan(level)}
 
 
-def _chance_notes(levels: dict[str, float]) -> list[str]:
-    high = [f"{level:.2f} ({name})" for name, level in levels.items() if level > WORTH_SAYING]
-    if not high:
-        return []
-    return [
-        "Rows of one sentence are not independent: with whole sentences permuted, layers still score up to"
-        f" {', '.join(high)}; only higher scores are meaningful."
-    ]
-
-
-def _constant_notes(plan: Plan, scoring: Scoring) -> list[str]:
-    missing = [str(a) for (a, seen), c in zip(plan.layers, scoring.constant, strict=True) if c == seen.width]
-    partly = sum(c for (_, seen), c in zip(plan.layers, scoring.constant, strict=True) if c < seen.width)
-    notes = [f"{', '.join(missing)} do not vary over these rows and are shown as missing"] if missing else []
-    return notes + (
-        [f"{partly} neurons do not vary over these rows and score 0 in neuronsim and mixedsim"] if partly else []
-    )
-
-
-def _lost_notes(plan: Plan, scoring: Scoring) -> list[str]:
-    """Which layers have fewer directions than they could; the one that LayerNorm takes is not worth a word."""
-    counted = zip(plan.layers, scoring.lost, scoring.constant, strict=True)
-    most = len(plan.rows) - 1
-    lost = [f"{k} of {min(seen.width - constant, most)} in {a}" for (a, seen), k, constant in counted if k > 1]
-    if not lost:
-        return []
-    return [
-        f"directions that vary by no more than rounding are left out of measures that invert a covariance:"
-        f" {', '.join(lost)} (neurons that depend on each other, repeated rows, or signal too faint for the dtype)"
-    ]
-
-
-def _undefined_notes(plan: Plan, scoring: Scoring) -> list[str]:
-    """Which layers vary and yet have no score under a measure, and why."""
+def _scoring_notes(plan: Plan, scoring: Scoring) -> list[str]:
+    """Which layers have no score, or fewer directions than they could, and why."""
+    layers = list(zip(plan.layers, scoring.constant, scoring.lost, strict=True))
     notes = []
+    if missing := [str(layer) for (layer, seen), constant, _ in layers if constant == seen.width]:
+        notes.append(f"{', '.join(missing)} do not vary over these rows and are shown as missing")
+    if partly := sum(constant for (_, seen), constant, _ in layers if constant < seen.width):
+        notes.append(f"{partly} neurons do not vary over these rows and score 0 in neuronsim and mixedsim")
+    most = len(plan.rows) - 1
+    # The one direction that LayerNorm takes is not worth a word.
+    if lost := [f"{k} of {min(seen.width - c, most)} in {layer}" for (layer, seen), c, k in layers if k > 1]:
+        notes.append(
+            "directions that vary by no more than rounding are left out of measures that invert a covariance:"
+            f" {', '.join(lost)} (neurons that depend on each other, repeated rows, or signal too faint for the dtype)"
+        )
     for request in plan.wanted:
         own = scoring.scored[request.name].values.diagonal().tolist()
-        counted = zip(plan.layers, own, scoring.constant, strict=True)
-        missing = [str(a) for (a, seen), value, c in counted if math.isnan(value) and c < seen.width]
-        if missing:
-            notes.append(f"{request.name} is missing for {', '.join(missing)}: {request.measure.undefined}")
+        varying = [(layer, v) for ((layer, seen), c, _), v in zip(layers, own, strict=True) if c < seen.width]
+        if undefined := [str(layer) for layer, value in varying if math.isnan(value)]:
+            notes.append(f"{request.name} is missing for {', '.join(undefined)}: {request.measure.undefined}")
     return notes
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
 
+from stratoscope.claims.scores import spans
 from stratoscope.core.value import Value
 from stratoscope.data.tasks.data import CHOICE
 from stratoscope.results.cut import Cut
@@ -21,12 +21,13 @@ def model_card(made: Cut) -> str:
     blocks, kept = made.model["blocks"], made.kept
     before, after, change = made.before, made.after, made.difference
     how = "tuned further on the layer it now reads (before, it was judged as it is)" if head["tuned"] else "as it was"
+    tested = "one cut was" if len(made.tested) == 1 else f"{len(made.tested)} cuts were"
     lines = [
         *_front_matter(made),
         f"# {name}, cut to {len(kept)} of {blocks} blocks",
         "",
         f"`stratoscope cut` took {spelled(made.dropped)} out of the fine-tuned model {name}; the other"
-        f" blocks ({ranges(kept)}) are unchanged and the head is {how}.",
+        f" blocks ({spans(kept)}) are unchanged and the head is {how}.",
         "",
         "| | before | after |",
         "|---|---|---|",
@@ -38,7 +39,7 @@ def model_card(made: Cut) -> str:
         f"{escaped(metric).capitalize()} changed by {change.value:+.4f}; with {made.confidence:.0%} confidence"
         f" by no less than {change.low:+.4f} (budget: {made.budget:g}). It was measured on"
         f" {made.rows['confirm']} validation rows that took no part in choosing the cut; the choice was made on"
-        f" {made.rows['choose']} others, and {_count(made.tested, 'cut')} tested in a fixed sequence, mildest"
+        f" {made.rows['choose']} others, and {tested} tested in a fixed sequence, mildest"
         " first, until one failed or none was left. Intervals in the table are 95 % bootstrap intervals.",
         "",
         f"Simple baselines on the same rows: majority {made.baselines['majority']:.3f}, bag of words"
@@ -81,25 +82,10 @@ def escaped(text: str) -> str:
     return re.sub(r"([\\`*_{}\[\]()<>#|!&~:@$^])", r"\\\1", line)
 
 
-def ranges(blocks: Sequence[int]) -> str:
-    """Increasing numbers with runs drawn together: 1-4, 7; `none` for none."""
-    runs: list[list[int]] = []
-    for k in blocks:
-        if runs and runs[-1][1] == k - 1:
-            runs[-1][1] = k
-        else:
-            runs.append([k, k])
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs) or "none"
-
-
 def spelled(blocks: Sequence[int]) -> str:
     """`block 6` or `blocks 4-6`."""
-    return f"block{'s' if len(blocks) > 1 else ''} {ranges(blocks)}"
+    return f"block{'s' if len(blocks) > 1 else ''} {spans(blocks)}"
 
 
 def _point(point: Value) -> str:
     return f"{point.value:.4f} ({point.low:.4f} to {point.high:.4f})"
-
-
-def _count(things: Sequence[Any], name: str) -> str:
-    return f"one {name} was" if len(things) == 1 else f"{len(things)} {name}s were"

@@ -16,33 +16,20 @@ from functools import partial
 import numpy as np
 
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.value import Value
 from stratoscope.data.metrics import REPLICATES, Floats, Metric, difference_interval
 from stratoscope.models.text.encoder import IntArray
-from stratoscope.results.cut import Candidate
+from stratoscope.results.cut import Candidate, Tested
 
 ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
-class Loss:
-    """What a cut does to the metric on rows that took no part in choosing it: cut minus whole."""
+class Loss(Value):
+    """What a cut does to the metric on rows that took no part in choosing it: cut minus whole, with one-sided ends."""
 
-    value: float
-    low: float
-    """One-sided lower end, of the stated confidence."""
-    high: float
-    """One-sided upper end of the bootstrap."""
-    exact: bool
+    exact: bool = False
     """The lower end is, for the most part, that of losses these rows happen not to show."""
-
-
-@dataclass(frozen=True)
-class Tested:
-    """A candidate held against the rows for confirmation."""
-
-    candidate: Candidate
-    loss: Loss
-    confirmed: bool
 
 
 def halves(rows: int, seed: int) -> tuple[IntArray, IntArray]:
@@ -70,7 +57,8 @@ def confirm(order: Sequence[Candidate], measure: Callable[[Candidate], Loss], *,
     tested: list[Tested] = []
     for candidate in order:
         loss = measure(candidate)
-        tested.append(Tested(candidate, loss, loss.low >= -budget - ROUNDING))
+        within = loss.low >= -budget - ROUNDING
+        tested.append(Tested(candidate.kept, Value(loss.value, loss.low, loss.high), within, loss.exact))
         if not tested[-1].confirmed:
             break
     return tested
@@ -117,7 +105,7 @@ def rows_for(budget: float, confidence: float) -> int:
     return math.ceil(math.log(1 - confidence) / math.log1p(-budget))
 
 
-def rows_needed(loss: Loss, rows: int, *, budget: float) -> int | None:
+def rows_needed(loss: Value, rows: int, *, budget: float, exact: bool) -> int | None:
     """About how many rows would confirm a loss seen on `rows` of them; None when the loss itself is too large.
 
     The lower end comes nearer as 1 / sqrt(rows), as 1 / rows where it is that of unseen losses. Two digits are kept.
@@ -126,7 +114,7 @@ def rows_needed(loss: Loss, rows: int, *, budget: float) -> int | None:
     if margin <= 0:
         return None
     excess = (loss.value - loss.low) / margin
-    wanted = max(rows, rows * (excess if loss.exact else excess**2))
+    wanted = max(rows, rows * (excess if exact else excess**2))
     digits: int = 10 ** max(0, math.floor(math.log10(wanted)) - 1)
     return math.ceil(wanted / digits) * digits
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,11 +20,10 @@ from stratoscope.models.open.heads import auto_class
 from stratoscope.models.read.head import predict
 from stratoscope.models.surgery.latency import ROUNDS, latency_ratio
 from stratoscope.models.surgery.reload import check_reload
-from stratoscope.results.cut import Cut
-from stratoscope.results.cut import Tested as TestedCut
+from stratoscope.models.text.encoder import IntArray
+from stratoscope.results.cut import Cut, Tested
 from stratoscope.studies.checkpoint import put_in_place, weights_of, write_checkpoint
 from stratoscope.studies.cut.card import model_card
-from stratoscope.studies.cut.confirm import Tested
 from stratoscope.studies.cut.work import Judged, Work
 
 CARD = "README.md"
@@ -40,120 +38,88 @@ APART = 1e-3
 def write_cut(work: Work, judged: Judged, tested: Sequence[Tested], small: nn.Module) -> Cut:
     """Fill the run's folder with the model made of the last confirmed cut, and return what `cut.json` says of it."""
     assert work.run.folder is not None
+    task, options, side, model = work.task, work.options, work.tuned, work.model
     chosen = [t for t in tested if t.confirmed][-1]
-    scores = judged.confirming(chosen.candidate)
+    scores, whole, targets = judged.confirming(chosen.kept), judged.whole[work.sure], work.targets[work.sure]
     _check_judged(work, small, scores)
     latency = _latency(work, small)
-    rows = np.linspace(0, len(work.task.validation) - 1, min(RELOADED, len(work.task.validation))).astype(np.int64)
-    model: Any = small.to("cpu")
-    folder = write_checkpoint(work.run.folder, model, work.side.seen.encoder.tokenizer)
+    rows = _spread(len(task.validation), RELOADED)
+    written: Any = small.to("cpu")
+    folder = write_checkpoint(work.run.folder, written, side.seen.encoder.tokenizer)
+    trust = side.spec.trust_remote_code
     apart = check_reload(
-        folder,
-        model,
-        work.task,
-        [work.task.validation[k] for k in rows],
-        length=work.side.length,
-        trust_remote_code=work.side.spec.trust_remote_code,
+        folder, written, task, [task.validation[k] for k in rows], length=side.length, trust_remote_code=trust
     )
-    reload = {"rows": len(rows), "apart": apart, "weights": weights_of(folder)}
-    result = _result(work, judged, tested, chosen, scores, small, latency, reload)
-    write_text(folder / CARD, model_card(result))
-    put_in_place(work.run.folder)
-    return result
-
-
-def _check_judged(work: Work, small: nn.Module, scores: Floats) -> None:
-    """The model about to be written must be the one that was judged."""
-    rows = slice(0, RELOADED)
-    got = predict(replace(work.model, module=small), work.inputs["validation"], rows=work.sure[rows])
-    apart = float(np.abs(got - scores[rows]).max())
-    if not apart <= APART * max(1.0, float(np.abs(got).max())):
-        raise StratoscopeError(
-            f"the cut model gives scores {apart:.3g} from those it was judged by, so it is not written; this is a"
-            f" defect in how '{work.side.seen.family.name}' is cut, please report it"
-        )
-
-
-def _latency(work: Work, small: nn.Module) -> dict[str, Any]:
-    inputs = work.inputs["validation"]
-    rows = np.linspace(0, len(inputs) - 1, min(TIMED, len(inputs))).astype(np.int64)
-    batches = [inputs.batch(rows[k : k + BATCH]) for k in range(0, len(rows), BATCH)]
-    ratio, low, high = latency_ratio(work.model.module, small, batches)
-    device = work.model.device.type
-    return {
-        "ratio": ratio,
-        "low": low,
-        "high": high,
-        "rounds": ROUNDS,
-        "batch": BATCH,
-        "device": device,
-        "threads": torch.get_num_threads(),
-    }
-
-
-def _count(module: nn.Module) -> int:
-    return sum(p.numel() for p in module.parameters())
-
-
-def _result(
-    work: Work,
-    judged: Judged,
-    tested: Sequence[Tested],
-    chosen: Tested,
-    scores: Floats,
-    small: nn.Module,
-    latency: dict[str, Any],
-    reload: dict[str, Any],
-) -> Cut:
-    task, kept, options, spec = work.task, chosen.candidate.kept, work.options, work.side.spec
-    targets, whole = work.inputs["validation"].targets[work.sure], judged.whole[work.sure]
-    head = judged.heads.get(kept)
+    metric = work.metric
+    before, after = (
+        Value(metric.score(s, targets), *interval(metric, s, targets, seed=work.seed)) for s in (whole, scores)
+    )
+    simple = {"majority": majority_scores(task), "bag_of_words": bag_of_words_scores(task)}
+    floor = {name: metric.score(s[work.sure], targets) for name, s in simple.items()}
+    head = judged.heads.get(chosen.kept)
     converged = head is None or head.converged
-
-    def point(s: Floats) -> Value:
-        return Value(work.metric.score(s, targets), *interval(work.metric, s, targets, seed=options.seed))
-
-    before, after = point(whole), point(scores)
-    floor = {
-        "majority": work.metric.score(majority_scores(task)[work.sure], targets),
-        "bag_of_words": work.metric.score(bag_of_words_scores(task)[work.sure], targets),
-    }
-    return Cut(
-        folder=work.run.folder.path if work.run.folder else Path(),
+    result = Cut(
+        folder=work.run.folder.path,
         model={
-            "name": spec.label,
-            "source": spec.source,
-            "hub": not locate(spec.source).local,
-            "family": work.side.seen.family.name,
-            "fingerprint": work.side.seen.fingerprint,
+            "name": side.spec.label,
+            "source": side.spec.source,
+            "hub": not locate(side.spec.source).local,
+            "family": side.seen.family.name,
+            "fingerprint": side.seen.fingerprint,
             "blocks": work.blocks,
         },
         loads_with=auto_class(task).__name__,
-        kept=kept,
-        dropped=tuple(k for k in range(1, work.blocks + 1) if k not in kept),
+        kept=chosen.kept,
+        dropped=work.gone(chosen.kept),
         task={"name": task.name, "fingerprint": task.fingerprint, "format": task.format, "note": task.note},
-        metric=work.metric.name,
+        metric=metric.name,
         budget=work.budget,
         confidence=options.confidence,
         rows={"choose": len(work.choose), "confirm": len(work.sure), "seed": options.seed},
         whole_on_choice_rows=work.score(judged.whole[work.choose], work.choose),
         candidates=judged.candidates,
-        tested=tuple(TestedCut(t.candidate.kept, _value(t), t.confirmed, t.loss.exact) for t in tested),
+        tested=tuple(tested),
         before=before,
         after=after,
-        difference=_value(chosen),
+        difference=chosen.loss,
         baselines=floor,
         head={"tuned": head is not None, "converged": converged},
-        length=work.side.length,
-        parameters={"before": _count(work.model.module), "after": _count(small)},
+        length=side.length,
+        parameters={
+            name: sum(p.numel() for p in module.parameters())
+            for name, module in (("before", model.module), ("after", small))
+        },
         latency=latency,
-        reload=reload,
+        reload={"rows": len(rows), "apart": apart, "weights": weights_of(folder)},
         warnings=tuple(_warnings(work, before.value, after.value, floor, converged=converged)),
     )
+    write_text(folder / CARD, model_card(result))
+    put_in_place(work.run.folder)
+    return result
 
 
-def _value(tested: Tested) -> Value:
-    return Value(tested.loss.value, tested.loss.low, tested.loss.high)
+def _spread(rows: int, most: int) -> IntArray:
+    """At most so many of the rows, evenly spread."""
+    return np.linspace(0, rows - 1, min(most, rows)).astype(np.int64)
+
+
+def _check_judged(work: Work, small: nn.Module, scores: Floats) -> None:
+    """The model about to be written must be the one that was judged."""
+    got = predict(replace(work.model, module=small), work.inputs, rows=work.sure[:RELOADED])
+    apart = float(np.abs(got - scores[:RELOADED]).max())
+    if not apart <= APART * max(1.0, float(np.abs(got).max())):
+        raise StratoscopeError(
+            f"the cut model gives scores {apart:.3g} from those it was judged by, so it is not written; this is a"
+            f" defect in how '{work.tuned.seen.family.name}' is cut, please report it"
+        )
+
+
+def _latency(work: Work, small: nn.Module) -> dict[str, Any]:
+    rows = _spread(len(work.inputs), TIMED)
+    batches = [work.inputs.batch(rows[k : k + BATCH]) for k in range(0, len(rows), BATCH)]
+    ratio, low, high = latency_ratio(work.model.module, small, batches)
+    how = {"rounds": ROUNDS, "batch": BATCH, "device": work.model.device.type, "threads": torch.get_num_threads()}
+    return {"ratio": ratio, "low": low, "high": high, **how}
 
 
 def _warnings(work: Work, before: float, after: float, floor: dict[str, float], *, converged: bool) -> list[str]:
@@ -167,8 +133,8 @@ def _warnings(work: Work, before: float, after: float, floor: dict[str, float], 
         )
     elif after <= floor[name]:
         notes.append(f"the cut model ({work.metric.name} {after:.3f}) does not beat {simple}; the whole one does")
-    if cut := work.inputs["validation"].truncated:
-        notes.append(f"{cut} validation texts are longer than {work.side.length} tokens and were truncated")
+    if cut := work.inputs.truncated:
+        notes.append(f"{cut} validation texts are longer than {work.tuned.length} tokens and were truncated")
     if not converged:
         notes.append("the head had not converged when its tuning was stopped")
     return notes

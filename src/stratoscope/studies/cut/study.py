@@ -6,20 +6,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.options import answering, said
 from stratoscope.core.progress import Progress, Silent
+from stratoscope.core.value import Value
 from stratoscope.data.metrics import metric_named
 from stratoscope.data.tasks.data import TaskData
-from stratoscope.models.open.loading import ModelSpec
 from stratoscope.models.surgery.blocks import exported
-from stratoscope.results.cut import Candidate, Cut
-from stratoscope.runs.run import Draw, Request, run
-from stratoscope.studies.asked import models_asked, protocol, task_asked
+from stratoscope.results.cut import Candidate, Cut, Tested
+from stratoscope.runs.run import Draw
+from stratoscope.studies.asked import Model, chosen, models_asked, request_for, run_study, task_asked
 from stratoscope.studies.checkpoint import is_whole
 from stratoscope.studies.cut.card import spelled
-from stratoscope.studies.cut.confirm import Loss, Tested, check_rows, confirm, loss_of, rows_needed, sequence
+from stratoscope.studies.cut.confirm import Loss, check_rows, confirm, loss_of, rows_needed, sequence
 from stratoscope.studies.cut.files import write_cut
 from stratoscope.studies.cut.options import TOP, CutOptions
 from stratoscope.studies.cut.work import Judged, Work, check, judge, wearing
@@ -48,7 +48,7 @@ def parse_budget(text: str | float) -> float:
 
 
 def cut(
-    tuned: str | Path | ModelSpec,
+    tuned: Model,
     task: TaskData,
     *,
     budget: float | str,
@@ -56,15 +56,17 @@ def cut(
     options: CutOptions | None = None,
     progress: Progress | None = None,
     draw: Draw | None = None,
+    **keywords: Any,
 ) -> Cut:
     """Write to `out` the model with the fewest blocks whose metric is within `budget` of the whole model's.
 
     The cut is chosen on one half of the validation rows and confirmed on the other with the stated confidence; see
     `studies.cut.confirm`. When none is, an error says by how much the best was off. The checkpoint is verified among
     the run's parts before it is moved into place, and `cut.json`, written last, says that it is whole; what was
-    computed is kept when nothing can be cut, so that another budget costs little.
+    computed is kept when nothing can be cut, so that another budget costs little. Further keywords are the fields of
+    `CutOptions`.
     """
-    options, progress = options or CutOptions(), progress or Silent()
+    options, progress = chosen(CutOptions, options, keywords), progress or Silent()
     allowed = parse_budget(budget)
     check(options)
     check_rows(len(task.validation), metric_named(task.metric), budget=allowed, confidence=options.confidence)
@@ -74,15 +76,14 @@ def cut(
             f"'{side.spec.label}' has {side.seen.layers - 1} blocks and {options.keep} must stay, so there is nothing"
             " to cut; give a deeper model or a lower --keep"
         )
-    asked = {"tuned": side.spec.source, "budget": allowed}
-    made = run(
-        Request("cut", inputs_of([side], task), {"budget": allowed, **answering(options)}, said=said(options)),
+    made = run_study(
+        request_for("cut", inputs_of([side], task), options, budget=allowed),
+        options,
         out,
-        lambda running: _compute(Work(side, task, options, allowed, running)),
+        lambda running: _compute(Work(side, task, options.seed, options.batch_tokens, running, options, allowed)),
+        asked={"tuned": side.spec.source, "budget": allowed, **task_asked(task), **models_asked([side.spec])},
         progress=progress,
-        overwrite=options.overwrite,
         draw=draw,
-        protocol=protocol("cut", asked, task_asked(task), models_asked([side.spec]), options=options),
         whole=lambda folder, made: is_whole(folder, made.reload["weights"]),
         alone=True,
     )
@@ -94,8 +95,8 @@ def cut(
 def _compute(work: Work) -> Cut:
     judged = judge(work)
     tested = _choose(work, judged)
-    kept = [t for t in tested if t.confirmed][-1].candidate.kept
-    work.run.progress.note(f"{len(kept)} of {work.blocks} blocks do: {spelled(_gone(work, kept))} can go")
+    kept = [t for t in tested if t.confirmed][-1].kept
+    work.run.progress.note(f"{len(kept)} of {work.blocks} blocks do: {spelled(work.gone(kept))} can go")
     module = work.model.module
     with wearing(module, judged.heads[kept].parameters if kept in judged.heads else {}):
         small = exported(module, kept)
@@ -105,87 +106,57 @@ def _compute(work: Work) -> Cut:
 def _choose(work: Work, judged: Judged) -> list[Tested]:
     """The cuts that were tested, at least one of them confirmed; else the reason why there is none."""
     whole = work.score(judged.whole[work.choose], work.choose)
-    order = sequence(judged.candidates, whole=whole, budget=work.budget)
-    if not order:
-        raise _none_within(work, judged)
-    order = sequence(_exportable(work, judged.candidates, whole), whole=whole, budget=work.budget)
-    targets = work.inputs["validation"].targets[work.sure]
 
     def measure(candidate: Candidate) -> Loss:
-        return loss_of(
-            work.metric,
-            judged.confirming(candidate),
-            judged.whole[work.sure],
-            targets,
-            confidence=work.options.confidence,
-            seed=work.options.seed,
-        )
+        cut, full = judged.confirming(candidate.kept), judged.whole[work.sure]
+        confidence, seed = work.options.confidence, work.seed
+        return loss_of(work.metric, cut, full, work.targets[work.sure], confidence=confidence, seed=seed)
 
+    within = [c for c in judged.candidates if sequence([c], whole=whole, budget=work.budget)]
+    if not within:
+        best = max(judged.candidates, key=lambda c: (c.value, -len(c.kept)))
+        raise _nothing(
+            work,
+            f"the best cut without {spelled(work.gone(best.kept))} takes {work.metric.name} from {whole:.4f} to"
+            f" {best.value:.4f} on the {len(work.choose)} rows for the choice, and changes it by"
+            f" {_shown(measure(best))} on the {len(work.sure)} others",
+        )
+    order = sequence(_exportable(work, within), whole=whole, budget=work.budget)
     tested = confirm(order, measure, budget=work.budget)
     if not tested[0].confirmed:
-        raise _not_confirmed(work, tested[0])
+        loss, rows = tested[0].loss, len(work.sure)
+        needed = rows_needed(loss, rows, budget=work.budget, exact=tested[0].exact)
+        raise _nothing(
+            work,
+            f"without {spelled(work.gone(tested[0].kept))}, the safest cut by the rows for the choice, the change of"
+            f" {work.metric.name} on {rows} other rows is {_shown(loss)}, and {work.options.confidence:.0%} confidence"
+            f" needs a lower end of {-work.budget:g}",
+            *([f"give about {2 * needed} validation rows instead of {len(work.task.validation)}"] if needed else []),
+        )
     return tested
 
 
-def _exportable(work: Work, candidates: Sequence[Candidate], whole: float) -> list[Candidate]:
-    """Of the cuts within the budget those that a configuration of the architecture describes."""
+def _exportable(work: Work, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The cuts that a configuration of the architecture describes; where none is, the reason is raised."""
     exportable, refusal = [], None
     for candidate in candidates:
-        if sequence([candidate], whole=whole, budget=work.budget):
-            try:
-                exported(work.model.module, candidate.kept)
-            except StratoscopeError as e:
-                refusal = e
-            else:
-                exportable.append(candidate)
-    if not exportable:
-        assert refusal is not None
+        try:
+            exported(work.model.module, candidate.kept)
+        except StratoscopeError as e:
+            refusal = e
+        else:
+            exportable.append(candidate)
+    if refusal is not None and not exportable:
         raise refusal
     return exportable
 
 
-def _none_within(work: Work, judged: Judged) -> NothingToCutError:
-    best = max(judged.candidates, key=lambda c: (c.value, -len(c.kept)))
-    loss = loss_of(
-        work.metric,
-        judged.confirming(best),
-        judged.whole[work.sure],
-        work.inputs["validation"].targets[work.sure],
-        confidence=work.options.confidence,
-        seed=work.options.seed,
-    )
-    whole = work.score(judged.whole[work.choose], work.choose)
-    return NothingToCutError(
-        f"nothing can be cut from '{work.side.spec.label}' within a budget of {work.budget:g}: the best cut without"
-        f" {spelled(_gone(work, best.kept))} takes {work.metric.name} from {whole:.4f} to {best.value:.4f} on the"
-        f" {len(work.choose)} rows for the choice, and changes it by {_shown(loss)} on the {len(work.sure)} others",
-        *_ways(work),
-    )
+def _nothing(work: Work, why: str, *more: str) -> NothingToCutError:
+    what = f"nothing can be cut from '{work.tuned.spec.label}' within a budget of {work.budget:g}: {why}"
+    further = ("tune the head (--head)", "let any blocks go (--blocks any)")
+    untried = not work.options.head and work.options.blocks == TOP
+    return NothingToCutError(what, *more, "give a larger --budget", *(further if untried else ()))
 
 
-def _not_confirmed(work: Work, failed: Tested) -> NothingToCutError:
-    loss, rows = failed.loss, len(work.sure)
-    needed = rows_needed(loss, rows, budget=work.budget)
-    more = [] if needed is None else [f"give about {2 * needed} validation rows instead of {len(work.task.validation)}"]
-    return NothingToCutError(
-        f"nothing can be cut from '{work.side.spec.label}' within a budget of {work.budget:g}: without"
-        f" {spelled(_gone(work, failed.candidate.kept))}, the safest cut by the rows for the choice, the change of"
-        f" {work.metric.name} on {rows} other rows is {_shown(loss)}, and {work.options.confidence:.0%} confidence"
-        f" needs a lower end of {-work.budget:g}",
-        *more,
-        *_ways(work),
-    )
-
-
-def _ways(work: Work) -> tuple[str, ...]:
-    if work.options.head or work.options.blocks != TOP:
-        return ("give a larger --budget",)
-    return "give a larger --budget", "tune the head (--head)", "let any blocks go (--blocks any)"
-
-
-def _shown(loss: Loss) -> str:
+def _shown(loss: Value) -> str:
     return f"{loss.value:+.4f} (between {loss.low:+.4f} and {loss.high:+.4f})"
-
-
-def _gone(work: Work, kept: Sequence[int]) -> list[int]:
-    return [k for k in range(1, work.blocks + 1) if k not in kept]

@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
-from stratoscope.core.options import check_options
-from stratoscope.data.metrics import Metric, metric_named
-from stratoscope.data.tasks.data import SPLITS, TaskData
+from stratoscope.data.tasks.data import SPLITS
 from stratoscope.models.heads.fit import fit_head
-from stratoscope.models.heads.fitting import Goal, scale_of
-from stratoscope.models.open.loading import OpenedModel, load_config, open_model, resolve
-from stratoscope.models.read.head import head_scores, predict, reads_mean
-from stratoscope.models.read.store import Stored, store_layers
+from stratoscope.models.heads.fitting import scale_of
+from stratoscope.models.read.head import head_scores, predict
+from stratoscope.models.read.store import Stored
 from stratoscope.models.surgery.blocks import keeping
 from stratoscope.models.surgery.spans import score_spans
 from stratoscope.models.text.encoder import IntArray
-from stratoscope.models.text.examples import Floats, Inputs, tokenise
+from stratoscope.models.text.examples import Floats
 from stratoscope.results.cut import Candidate
-from stratoscope.runs.run import Run
 from stratoscope.studies.cut.confirm import halves
 from stratoscope.studies.cut.options import ANY, BLOCKS, TOP, CutOptions
-from stratoscope.studies.depth.judge import Side
-from stratoscope.studies.depth.study import head_reading
+from stratoscope.studies.depth.judge import Work as Judging
 
 CONVERGED = "converged"
 
 
 def check(options: CutOptions) -> None:
     """Refuse what cannot work before anything is read."""
-    check_options(options)
     if not 0.5 < options.confidence < 1:
         raise StratoscopeError(f"expected a --confidence above 0.5 and below 1, got {options.confidence:g}")
     if options.blocks not in BLOCKS:
@@ -45,25 +40,11 @@ def check(options: CutOptions) -> None:
 
 
 @dataclass(frozen=True)
-class Work:
+class Work(Judging):
     """The whole model and the rows it is held against."""
 
-    side: Side
-    task: TaskData
     options: CutOptions
     budget: float
-    run: Run
-
-    @cached_property
-    def model(self) -> OpenedModel:
-        """With its own head, in float32, on the device; loaded when first asked for."""
-        return open_model(self.side.spec, self.task, seen=self.side.seen, progress=self.run.progress)
-
-    @cached_property
-    def inputs(self) -> Mapping[str, Inputs]:
-        """By split; the training rows only when a head is tuned."""
-        splits = SPLITS if self.options.head else SPLITS[1:]
-        return {s: tokenise(self.task, s, self.side.seen.encoder, length=self.side.length) for s in splits}
 
     @cached_property
     def rows(self) -> tuple[IntArray, IntArray]:
@@ -79,16 +60,21 @@ class Work:
         return self.rows[1]
 
     @property
-    def metric(self) -> Metric:
-        return metric_named(self.task.metric)
+    def blocks(self) -> int:
+        return self.tuned.seen.layers - 1
 
     @property
-    def blocks(self) -> int:
-        return self.side.seen.layers - 1
+    def key(self) -> list[Any]:
+        """What parts are made from."""
+        return [self.tuned.seen.fingerprint, self.task.fingerprint, self.tuned.length]
 
     def score(self, scores: Floats, rows: IntArray) -> float:
         """The metric of scores (rows, k)."""
-        return self.metric.score(scores, self.inputs["validation"].targets[rows])
+        return self.metric.score(scores, self.targets[rows])
+
+    def gone(self, kept: Sequence[int]) -> tuple[int, ...]:
+        """The blocks that are not kept."""
+        return tuple(k for k in range(1, self.blocks + 1) if k not in kept)
 
 
 @dataclass(frozen=True)
@@ -107,15 +93,10 @@ class Judged:
     candidates: tuple[Candidate, ...]
     whole: Floats
     """(n, k): scores of the whole model on all validation rows."""
-    confirming: Callable[[Candidate], Floats]
-    """Scores (sure, k) of a cut on the rows that took no part in the choice."""
+    confirming: Callable[[tuple[int, ...]], Floats]
+    """Scores (sure, k) of a cut, by the blocks it keeps, on the rows that took no part in the choice."""
     heads: Mapping[tuple[int, ...], TunedHead]
     """Heads that were tuned, by the blocks kept below them."""
-
-
-def judge(work: Work) -> Judged:
-    """Score every cut on the rows for the choice; one pass over the rows, or as many as skipping spans takes."""
-    return _spans(work) if work.options.blocks == ANY else _depths(work)
 
 
 @contextmanager
@@ -132,79 +113,66 @@ def wearing(module: nn.Module, parameters: Mapping[str, Tensor]) -> Iterator[Non
             p.data = before[name]
 
 
+def judge(work: Work) -> Judged:
+    """Score every cut on the rows for the choice; one pass over the rows, or as many as skipping spans takes."""
+    return _spans(work) if work.options.blocks == ANY else _depths(work)
+
+
 def _depths(work: Work) -> Judged:
     """The head on every layer, as it is or tuned for it."""
-    inputs, vectors = work.inputs["validation"], _vectors(work, "validation")
-    depths = range(work.options.keep, work.blocks)
-    heads = _tuned(work, depths) if work.options.head else {}
+    module, splits = work.model.module, SPLITS if work.options.head else SPLITS[1:]
+    stored = work.store(work.tuned, work.readings(work.tuned, splits))
+    heads = _tuned(work, stored["train"]) if work.options.head else {}
     scores = {}
-    for depth in depths:
+    for depth in range(work.options.keep, work.blocks):
         kept = tuple(range(1, depth + 1))
-        with wearing(work.model.module, heads[kept].parameters if kept in heads else {}):
-            scores[kept] = head_scores(work.model.module, vectors.head_input(depth), choices=inputs.choices)
+        with wearing(module, heads[kept].parameters if kept in heads else {}):
+            scores[kept] = head_scores(module, stored["validation"].head_input(depth), choices=work.choices)
     candidates = tuple(Candidate(kept, work.score(s[work.choose], work.choose)) for kept, s in scores.items())
-    return Judged(candidates, vectors.scores, lambda c: scores[c.kept][work.sure], heads)
+    return Judged(candidates, stored["validation"].scores, lambda kept: scores[kept][work.sure], heads)
 
 
-def _tuned(work: Work, depths: range) -> dict[tuple[int, ...], TunedHead]:
-    train = _vectors(work, "train")
-    goal = Goal(work.inputs["train"].targets, work.inputs["train"].choices, work.task.regression)
+def _tuned(work: Work, train: Stored) -> dict[tuple[int, ...], TunedHead]:
     start = scale_of(train.head_input(work.blocks))
-    made_from = [work.side.seen.fingerprint, work.task.fingerprint, work.side.length, work.options.seed]
 
     def make(depth: int) -> dict[str, Tensor]:
-        x = train.head_input(depth)
-        fitted = fit_head(work.model.module, x, goal, start=start, seed=work.options.seed)
+        fitted = fit_head(work.model.module, train.head_input(depth), work.goal, start=start, seed=work.seed)
         return {**fitted.parameters, CONVERGED: torch.tensor(fitted.converged)}
 
-    heads = {}
-    with work.run.progress.step(f"tuning heads on {work.side.spec.label}", len(depths)) as advance:
+    heads, depths = {}, range(work.options.keep, work.blocks)
+    with work.run.progress.step(f"tuning heads on {work.tuned.spec.label}", len(depths)) as advance:
         for depth in depths:
-            part = dict(work.run.part("head", [*made_from, depth], partial(make, depth)))
+            part = dict(work.run.part("head", [*work.key, work.seed, depth], partial(make, depth)))
             converged = bool(part.pop(CONVERGED))
             heads[tuple(range(1, depth + 1))] = TunedHead(part, converged)
             advance(1)
     return heads
 
 
-def _vectors(work: Work, split: str) -> Stored:
-    spec, tokens = work.side.spec, work.options.batch_tokens
-    mean = reads_mean(load_config(spec, resolve(spec)))
-    reading = head_reading(work.side, work.task, split, mean=mean, scored=True, tokens=tokens)
-    return store_layers(lambda: work.model, work.side.seen, reading, work.run)
-
-
 def _spans(work: Work) -> Judged:
     """Every run of blocks left out; cuts to be confirmed are run again, on the rows they have not seen."""
-    inputs, tokens, label = work.inputs["validation"], work.options.batch_tokens, work.side.spec.label
-    key = [work.side.seen.fingerprint, work.task.fingerprint, work.side.length]
+    tokens, label = work.batch_tokens, work.tuned.spec.label
 
     def whole_scores() -> dict[str, Tensor]:
-        with work.run.progress.step(f"scoring {label}", len(inputs)) as advance:
-            scores = predict(work.model, inputs, batch_tokens=tokens, advance=advance)
+        with work.run.progress.step(f"scoring {label}", len(work.inputs)) as advance:
+            scores = predict(work.model, work.inputs, batch_tokens=tokens, advance=advance)
         return {"scores": torch.from_numpy(scores)}
 
     def span_scores() -> dict[str, Tensor]:
         with work.run.progress.step(f"skipping blocks of {label}", len(work.choose)) as advance:
-            found = score_spans(work.model, inputs, rows=work.choose, batch_tokens=tokens, advance=advance)
+            found = score_spans(work.model, work.inputs, rows=work.choose, batch_tokens=tokens, advance=advance)
         return {f"{a}-{b}": torch.from_numpy(s) for (a, b), s in found.items()}
 
-    whole = work.run.part("whole", key, whole_scores)["scores"].numpy()
-    candidates = []
-    spans = work.run.part("spans", [*key, work.choose.tolist()], span_scores)
-    for first, last in sorted(map(_span, spans), key=lambda span: (span[1], span[0])):
-        scores = spans[f"{first}-{last}"]
-        kept = tuple(k for k in range(1, work.blocks + 1) if not first <= k <= last)
-        if len(kept) >= work.options.keep:
-            candidates.append(Candidate(kept, work.score(scores.numpy(), work.choose)))
-    return Judged(tuple(candidates), whole, partial(_rerun, work), {})
+    def confirming(kept: tuple[int, ...]) -> Floats:
+        with keeping(work.model.module, kept):
+            return predict(work.model, work.inputs, rows=work.sure, batch_tokens=tokens)
 
-
-def _span(name: str) -> tuple[int, int]:
-    first, _, last = name.partition("-")
-    return int(first), int(last)
-
-
-def _rerun(work: Work, candidate: Candidate) -> Floats:
-    with keeping(work.model.module, candidate.kept):
-        return predict(work.model, work.inputs["validation"], rows=work.sure, batch_tokens=work.options.batch_tokens)
+    whole = work.run.part("whole", work.key, whole_scores)["scores"].numpy()
+    spans = work.run.part("spans", [*work.key, work.choose.tolist()], span_scores)
+    candidates = [
+        Candidate(kept, work.score(spans[f"{first}-{last}"].numpy(), work.choose))
+        for last in range(1, work.blocks + 1)
+        for first in range(1, last + 1)
+        if len(kept := work.gone(range(first, last + 1))) >= work.options.keep
+    ]
+    return Judged(tuple(candidates), whole, confirming, {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from itertools import pairwise
 from typing import Any
 
@@ -23,12 +23,12 @@ from stratoscope.models.heads.fit import fit_head
 from stratoscope.models.heads.fitting import Goal, Scale, scale_of
 from stratoscope.models.open.loading import ModelSpec, OpenedModel, Survey, load_config, open_model, resolve
 from stratoscope.models.read.head import head_scores, reads_mean
-from stratoscope.models.read.store import Stored
+from stratoscope.models.read.store import HeadInput, Reading, Stored, store_layers
 from stratoscope.models.surgery.spans import score_spans
 from stratoscope.models.text.examples import Floats, Inputs, tokenise
 from stratoscope.results.depth import TUNED, TUNEDORIG, UNTUNED, Depth
 from stratoscope.runs.run import Run
-from stratoscope.studies.depth.options import DepthOptions
+from stratoscope.studies.asked import model_info
 
 SPAN_ROWS = 256
 """Examples whose skip scores are kept in one part: what a killed run loses at most."""
@@ -48,61 +48,70 @@ class Side:
 
     @property
     def info(self) -> ModelInfo:
-        seen = self.seen
-        return ModelInfo(self.spec.label, self.spec.source, seen.family.name, seen.layers, seen.width, seen.fingerprint)
+        return model_info(self.spec, self.seen)
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is judged, on what, and where its parts are kept."""
+    """A tuned model, what it is judged on, and where parts are kept."""
 
     tuned: Side
-    base: Side | None
     task: TaskData
-    options: DepthOptions
+    seed: int
+    batch_tokens: int | None
     run: Run
 
-    def tuned_model(self) -> OpenedModel:
-        """The tuned model with its head, loaded at the first call."""
-        return self._tuned
-
-    def base_model(self) -> OpenedModel:
-        assert self.base is not None
-        return open_model(self.base.spec, seen=self.base.seen, progress=self.run.progress)
-
     @cached_property
-    def _tuned(self) -> OpenedModel:
+    def model(self) -> OpenedModel:
+        """The tuned model with its head, loaded when first asked for."""
         return open_model(self.tuned.spec, self.task, seen=self.tuned.seen, progress=self.run.progress)
 
     @cached_property
-    def reads_mean(self) -> bool:
-        """Whether the head reads the mean over the tokens."""
-        return reads_mean(load_config(self.tuned.spec, resolve(self.tuned.spec)))
+    def inputs(self) -> Inputs:
+        """The validation rows, checked and tokenised."""
+        return tokenise(self.task, "validation", self.tuned.seen.encoder, length=self.tuned.length)
 
     @cached_property
-    def inputs(self) -> Inputs:
-        """The validation rows, for skipping blocks."""
-        return tokenise(self.task, "validation", self.tuned.seen.encoder, length=self.tuned.length)
+    def train(self) -> Inputs:
+        """The training rows."""
+        return tokenise(self.task, "train", self.tuned.seen.encoder, length=self.tuned.length)
 
     @cached_property
     def metric(self) -> Metric:
         return metric_named(self.task.metric)
 
-    @cached_property
+    @property
     def targets(self) -> Floats:
-        return self.task.targets("validation")
+        return self.inputs.targets
 
-    @cached_property
+    @property
     def choices(self) -> int:
-        return len(self.task.validation[0].texts)
+        return self.inputs.choices
 
-    @cached_property
+    @property
     def goal(self) -> Goal:
-        return Goal(self.task.targets("train"), self.choices, self.task.regression)
+        return Goal(self.train.targets, self.train.choices, self.task.regression)
+
+    def readings(self, side: Side, splits: Sequence[str] = SPLITS) -> dict[str, Reading]:
+        """What is read of each split: the vector the head reads at every layer, of the tuned model its scores too."""
+        config = load_config(self.tuned.spec, resolve(self.tuned.spec))
+        head = HeadInput(mean=reads_mean(config), scored=side is self.tuned)
+        how: dict[str, Any] = {"truncate": side.length, "batch_tokens": self.batch_tokens}
+        choices = {s: (self.train if s == "train" else self.inputs).choices for s in splits}
+        return {s: Reading(self.task.corpus(s), head=head, choices=choices[s], **how) for s in splits}
+
+    def store(self, side: Side, readings: Mapping[str, Reading]) -> dict[str, Stored]:
+        """Read each split with a model, which is opened once, if at all; with its head where that gives scores."""
+        scored = any(r.head is not None and r.head.scored for r in readings.values())
+        bare = cache(partial(open_model, side.spec, seen=side.seen, progress=self.run.progress))
+        return {
+            split: store_layers((lambda: self.model) if scored else bare, side.seen, reading, self.run)
+            for split, reading in readings.items()
+        }
 
     def resampled(self, scores: Floats) -> Values:
         """(resamples,) the metric of validation scores; the same resamples for all scores."""
-        drawn: Values = replicates(self.metric, scores, self.targets, seed=self.options.seed)
+        drawn: Values = replicates(self.metric, scores, self.targets, seed=self.seed)
         return drawn
 
     def curve(self, name: str, scores: Sequence[Floats]) -> Curve:
@@ -113,20 +122,25 @@ class Work:
         return Curve(name, tuple(range(len(scores))), values, low, high, INTERVAL, drawn)
 
 
-def judge(work: Work, tuned: Mapping[str, Stored], base: Mapping[str, Stored] | None = None) -> Depth:
+def judge(
+    work: Work,
+    tuned: Mapping[str, Stored],
+    base: tuple[Side, Mapping[str, Stored]] | None = None,
+    *,
+    skip: bool = True,
+) -> Depth:
     """Everything depth has to say, from the stored head inputs of both splits."""
     task, side, progress = work.task, work.tuned, work.run.progress
     floor = {"majority": majority(task), "bag_of_words": bag_of_words(task)}
     layers = range(side.seen.layers)
     validation = tuned["validation"]
-    untuned = [head_scores(work.tuned_model().module, validation.head_input(k), choices=work.choices) for k in layers]
+    untuned = [head_scores(work.model.module, validation.head_input(k), choices=work.choices) for k in layers]
     start = scale_of(tuned["train"].head_input(layers[-1]))
     curves, notes = [work.curve(UNTUNED, untuned)], _truncated(work)
-    for name, of, stored in ((TUNED, side, tuned), (TUNEDORIG, work.base, base)):
-        if of is not None and stored is not None:
-            scores, remarks = tuned_heads(work, of, stored, start)
-            curves.append(work.curve(name, scores))
-            notes += remarks
+    for name, (of, stored) in {TUNED: (side, tuned), **({TUNEDORIG: base} if base else {})}.items():
+        scores, remarks = tuned_heads(work, of, stored, start)
+        curves.append(work.curve(name, scores))
+        notes += remarks
     whole = validation.scores
     drawn = work.resampled(whole)
     low, high = (float(edge) for edge in np.quantile(drawn, [0.025, 0.975]))
@@ -143,7 +157,7 @@ def judge(work: Work, tuned: Mapping[str, Stored], base: Mapping[str, Stored] | 
         progress.note(note)
     result = Depth(
         model=side.info,
-        base=None if work.base is None else work.base.info,
+        base=base[0].info if base else None,
         task=described(task),
         full=full,
         curves=tuple(curves),
@@ -153,7 +167,7 @@ def judge(work: Work, tuned: Mapping[str, Stored], base: Mapping[str, Stored] | 
         majority=floor["majority"],
         bag_of_words=floor["bag_of_words"],
     )
-    if work.options.skip:
+    if skip:
         result = skipped(work, result, whole)
     return replace(result, statements=judge_depth(result))
 
@@ -165,22 +179,18 @@ def tuned_heads(work: Work, side: Side, stored: Mapping[str, Stored], start: Sca
     made_from = [side.seen.fingerprint, work.tuned.seen.fingerprint, work.task.fingerprint, side.length, own]
     with work.run.progress.step(f"tuning heads on {label}", side.seen.layers) as advance:
         for k in range(side.seen.layers):
-            key = [*made_from, k, work.options.seed]
-            part = work.run.part("head", key, lambda k=k: _tuned_head(work, stored, k, start))  # type: ignore[misc]
+            key = [*made_from, k, work.seed]
+            part = work.run.part("head", key, partial(_tuned_head, work, stored, k, start))
             scores.append(part["scores"].numpy())
             if part["state"][0]:
-                constant.append(k)
+                constant.append(str(k))
             elif not part["state"][1]:
-                short.append(k)
+                short.append(str(k))
             advance(1)
-    notes = []
-    if constant:
-        notes.append(
-            f"{label}: layer {_listed(constant)} gives the head the same vector for every text; a head tuned on it can"
-            " only name the majority"
-        )
+    same = "gives the head the same vector for every text; a head tuned on it can only name the majority"
+    notes = [f"{label}: layer {', '.join(constant)} {same}"] if constant else []
     if short:
-        notes.append(f"{label}: the head tuned on layer {_listed(short)} had not converged when it was stopped")
+        notes.append(f"{label}: the head tuned on layer {', '.join(short)} had not converged when it was stopped")
     return scores, notes
 
 
@@ -188,15 +198,15 @@ def _tuned_head(work: Work, stored: Mapping[str, Stored], k: int, start: Scale) 
     x = stored["train"].head_input(k)
     if scale_of(x).constant:
         return {"scores": torch.from_numpy(majority_scores(work.task)), "state": torch.tensor([True, True])}
-    model = work.tuned_model()
-    fitted = fit_head(model.module, x, work.goal, start=start, seed=work.options.seed)
-    scores = fitted.scores(model.module, stored["validation"].head_input(k), choices=work.choices)
+    module = work.model.module
+    fitted = fit_head(module, x, work.goal, start=start, seed=work.seed)
+    scores = fitted.scores(module, stored["validation"].head_input(k), choices=work.choices)
     return {"scores": torch.from_numpy(scores), "state": torch.tensor([False, fitted.converged])}
 
 
 def skipped(work: Work, result: Depth, whole: Floats) -> Depth:
     """The result with metric and agreement for every span skipped (NaN below the diagonal), also on resamples."""
-    side, task, tokens = work.tuned, work.task, work.options.batch_tokens
+    side, task, tokens = work.tuned, work.task, work.batch_tokens
     blocks, n = side.seen.layers - 1, len(task.validation)
     pieces = []
     with work.run.progress.step(f"skipping blocks of {side.spec.label}", n) as advance:
@@ -204,7 +214,7 @@ def skipped(work: Work, result: Depth, whole: Floats) -> Depth:
 
             def make(rows: Any = (first, last)) -> dict[str, Tensor]:
                 scores = torch.full((blocks, blocks, rows[1] - rows[0], whole.shape[1]), torch.nan, dtype=torch.float64)
-                every = score_spans(work.tuned_model(), work.inputs, rows=np.arange(*rows), batch_tokens=tokens)
+                every = score_spans(work.model, work.inputs, rows=np.arange(*rows), batch_tokens=tokens)
                 for (a, b), one in every.items():
                     scores[a - 1, b - 1] = torch.from_numpy(one)
                 return {"scores": scores}
@@ -220,8 +230,7 @@ def skipped(work: Work, result: Depth, whole: Floats) -> Depth:
         if not task.regression:
             agreement[i, j] = (joined[i, j].argmax(axis=1) == whole.argmax(axis=1)).mean()
     drawn = np.full((SPAN_RESAMPLES, blocks, blocks), np.nan)
-    how: dict[str, Any] = {"seed": work.options.seed, "number": SPAN_RESAMPLES}
-    drawn[:, *upper] = replicates(work.metric, joined[upper], work.targets, **how)
+    drawn[:, *upper] = replicates(work.metric, joined[upper], work.targets, seed=work.seed, number=SPAN_RESAMPLES)
     return replace(result, skip=value, skip_agreement=agreement, skip_replicates=drawn)
 
 
@@ -240,14 +249,6 @@ def described(task: TaskData) -> dict[str, Any]:
 
 
 def _truncated(work: Work) -> list[str]:
-    splits = [tokenise(work.task, split, work.tuned.seen.encoder, length=work.tuned.length) for split in SPLITS]
-    count = sum(inputs.truncated for inputs in splits)
-    return (
-        [f"{count} texts of {work.task.name} are longer than {work.tuned.length} tokens and were truncated"]
-        if count
-        else []
-    )
-
-
-def _listed(layers: Sequence[int]) -> str:
-    return ", ".join(map(str, layers))
+    count = work.train.truncated + work.inputs.truncated
+    note = f"{count} texts of {work.task.name} are longer than {work.tuned.length} tokens and were truncated"
+    return [note] if count else []

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.options import answering, check_options, said
 from stratoscope.core.progress import Progress, Silent
-from stratoscope.data.tasks.data import SPLITS, TaskData
-from stratoscope.models.open.loading import ModelSpec, Survey, check_head, survey
-from stratoscope.models.read.store import HeadInput, Reading, Stored, store_layers
+from stratoscope.data.tasks.data import TaskData
+from stratoscope.models.open.loading import ModelSpec, check_head, survey
 from stratoscope.models.text.examples import text_length
 from stratoscope.results.depth import Depth
 from stratoscope.results.finetuned import Finetuned
-from stratoscope.runs.run import Draw, Request, Run, run
-from stratoscope.studies.asked import models_asked, protocol, task_asked
+from stratoscope.runs.run import Draw, Run
+from stratoscope.studies.asked import Model, chosen, models_asked, request_for, run_study, spec_of, task_asked
 from stratoscope.studies.depth.judge import Side, Work, judge
 from stratoscope.studies.depth.options import DepthOptions
 
@@ -25,56 +22,51 @@ __all__ = ["DepthOptions", "depth"]
 
 
 def depth(
-    tuned: str | Path | ModelSpec,
+    tuned: Model,
     task: TaskData,
     *,
-    base: str | Path | ModelSpec | None = None,
+    base: Model | None = None,
     out: str | Path,
     options: DepthOptions | None = None,
     progress: Progress | None = None,
     draw: Draw | None = None,
+    **keywords: Any,
 ) -> Depth:
     """Judge a fine-tuned model with its head on every layer and with spans of blocks skipped, into `out`.
 
     With `base`, heads are tuned on its layers too. Finished parts are kept in `out`, so that a killed run resumes.
+    Further keywords are the fields of `DepthOptions`.
     """
-    options, progress = options or DepthOptions(), progress or Silent()
-    check_options(options)
+    options, progress = chosen(DepthOptions, options, keywords), progress or Silent()
     sides = two_sides(tuned, base, task, options.length, progress)
-    asked = {"tuned": sides[0].spec.source, "base": sides[1].spec.source if len(sides) > 1 else None}
-    return run(
-        Request("depth", inputs_of(sides, task), answering(options), said=said(options)),
+    asked = {name: side.spec.source for name, side in zip(("tuned", "base"), sides, strict=False)}
+    return run_study(
+        request_for("depth", inputs_of(sides, task), options),
+        options,
         out,
         lambda running: _compute(sides, task, options, running),
+        asked={**asked, **task_asked(task), **models_asked([sides[0].spec])},
         progress=progress,
-        overwrite=options.overwrite,
         draw=draw,
-        protocol=protocol("depth", asked, task_asked(task), models_asked([s.spec for s in sides]), options=options),
     )
 
 
 def two_sides(
-    tuned: str | Path | ModelSpec,
-    base: str | Path | ModelSpec | None,
-    task: TaskData,
-    length: int | None,
-    progress: Progress,
-    *,
-    judged: bool = True,
+    tuned: Model, base: Model | None, task: TaskData, length: int | None, progress: Progress, *, judged: bool = True
 ) -> list[Side]:
     """The tuned model, and its base where it is given; what cannot be `judged` is refused here, before any work.
 
     Texts are truncated alike for both, and by a model whose window is shorter to that.
     """
-    given = (tuned,) if base is None else (tuned, base)
-    specs = [m if isinstance(m, ModelSpec) else ModelSpec(str(m)) for m in given]
+    specs = [spec_of(m) for m in (tuned, base) if m is not None]
     if judged:
         check_head(specs[0], task)
     surveys = [survey(spec, progress=progress) for spec in specs]
-    if judged:
-        _check_base(specs, surveys)
     longest = text_length(surveys[0].encoder, length, otherwise=trained_length(specs[0]))
-    return [Side(spec, seen, longest) for spec, seen in zip(specs, surveys, strict=True)]
+    sides = [Side(spec, seen, longest) for spec, seen in zip(specs, surveys, strict=True)]
+    if judged and base is not None:
+        _check_base(*sides)
+    return sides
 
 
 def inputs_of(sides: Sequence[Side], task: TaskData) -> dict[str, Any]:
@@ -83,17 +75,6 @@ def inputs_of(sides: Sequence[Side], task: TaskData) -> dict[str, Any]:
         "models": [[s.spec.label, s.seen.fingerprint, s.seen.dtype, s.length] for s in sides],
         "task": [task.name, task.fingerprint, task.metric],
     }
-
-
-def head_reading(side: Side, task: TaskData, split: str, *, mean: bool, scored: bool, tokens: int | None) -> Reading:
-    """What is read of a split: the vector the head reads at every layer, and the model's own scores if it is judged."""
-    return Reading(
-        task.corpus(split),
-        head=HeadInput(mean=mean, scored=scored),
-        choices=len(task.split(split)[0].texts),
-        truncate=side.length,
-        batch_tokens=tokens,
-    )
 
 
 def trained_length(spec: ModelSpec) -> int | None:
@@ -105,25 +86,16 @@ def trained_length(spec: ModelSpec) -> int | None:
 
 
 def _compute(sides: Sequence[Side], task: TaskData, options: DepthOptions, running: Run) -> Depth:
-    work = Work(sides[0], sides[1] if len(sides) > 1 else None, task, options, running)
-    stored: list[dict[str, Stored]] = []
-    for k, side in enumerate(sides):
-        how: dict[str, Any] = {"mean": work.reads_mean, "scored": k == 0, "tokens": options.batch_tokens}
-        opener = work.tuned_model if k == 0 else cache(work.base_model)
-        readings = {split: head_reading(side, task, split, **how) for split in SPLITS}
-        stored.append({split: store_layers(opener, side.seen, r, running) for split, r in readings.items()})
-    return judge(work, *stored)
+    work = Work(sides[0], task, options.seed, options.batch_tokens, running)
+    tuned, *base = [work.store(side, work.readings(side)) for side in sides]
+    return judge(work, tuned, (sides[1], base[0]) if base else None, skip=options.skip)
 
 
-def _check_base(specs: Sequence[ModelSpec], surveys: Sequence[Survey]) -> None:
-    if len(specs) < 2:
-        return
-    shapes = [(s.family.name, s.layers - 1, s.width) for s in surveys]
-    if shapes[0] != shapes[1]:
-        (a, b), (first, second) = shapes, (s.label for s in specs)
+def _check_base(tuned: Side, base: Side) -> None:
+    one, other = (f"({s.seen.family.name}, {s.seen.layers - 1} blocks, width {s.seen.width})" for s in (tuned, base))
+    if one != other:
         raise StratoscopeError(
-            f"'{first}' ({a[0]}, {a[1]} blocks, width {a[2]}) was not tuned from '{second}' ({b[0]}, {b[1]} blocks,"
-            f" width {b[2]})",
+            f"'{tuned.spec.label}' {one} was not tuned from '{base.spec.label}' {other}",
             "give the model it was tuned from",
             "leave --base out",
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ from stratoscope.models.text.examples import Inputs, text_length, tokenise
 from stratoscope.models.train.freezing import Frozen, freeze_, parse_freeze
 from stratoscope.models.train.trainer import Schedule, Setup, Trained, planned_steps, train_, windows
 from stratoscope.results.finetuned import Finetuned
-from stratoscope.runs.run import Request, Run, run
-from stratoscope.studies.asked import models_asked, protocol, task_asked
+from stratoscope.runs.run import Request, Run
+from stratoscope.studies.asked import Model, chosen, models_asked, run_study, spec_of, task_asked
 from stratoscope.studies.checkpoint import is_whole, put_in_place, write_checkpoint
 from stratoscope.studies.finetune.options import FinetuneOptions, TrainingOptions
 from stratoscope.studies.finetune.recipes import RECIPES, Recipe, resolve
@@ -67,39 +68,49 @@ class _Work:
 
 
 def finetune(
-    base: str | Path | ModelSpec,
+    base: Model,
     task: TaskData,
     *,
     out: str | Path,
-    options: TrainingOptions | None = None,
+    options: FinetuneOptions | None = None,
     progress: Progress | None = None,
-    pruned: Mapping[str, Any] | None = None,
-    command: Mapping[str, Any] | None = None,
+    **keywords: Any,
 ) -> list[Finetuned]:
     """Fine-tune `base` once per seed into `out`/seed-<seed>; finished seeds are kept, a killed one resumes.
 
     Device and dtype are those of `base`: weights are trained in float32, a narrower dtype is that of the products.
-    Each seed is a run of its own. `pruned` and `command` are for `prune`, which trains what it left of a model.
+    Each seed is a run of its own. Further keywords are the fields of `FinetuneOptions`.
     """
-    options, progress = options or FinetuneOptions(), progress or Silent()
+    options, spec = chosen(FinetuneOptions, options, keywords), spec_of(base)
+    return tune(spec, task, out, options, progress or Silent(), asked={"base": spec.source})
+
+
+def tune(
+    spec: ModelSpec,
+    task: TaskData,
+    out: str | Path,
+    options: TrainingOptions,
+    progress: Progress,
+    *,
+    asked: Mapping[str, Any],
+    pruned: Mapping[str, Any] | None = None,
+) -> list[Finetuned]:
+    """As `finetune`, also for `prune`, which trains what it left of a model: `pruned` says what it took."""
     if not str(out).strip():
         raise StratoscopeError("expected a folder for --out, got an empty name")
-    spec = base if isinstance(base, ModelSpec) else ModelSpec(str(base))
     recipe = resolve(options, task.name)
     choose_device(spec.device)
     work = _prepare(spec, task, recipe, options, pruned, progress)
-    asked = command or {"command": "finetune", "base": spec.source}
     made = []
     for seed in range(options.first_seed, options.first_seed + options.seeds):
-        only = replace(options, seeds=1, first_seed=seed)
         folder = Path(out) / f"seed-{seed}"
-        result = run(
+        result = run_study(
             work.request(seed),
+            replace(options, seeds=1, first_seed=seed),
             folder,
-            lambda running, seed=seed: _compute(work, running, seed),  # type: ignore[misc]
+            partial(_compute, work, seed),
+            asked={**asked, **task_asked(task), **models_asked([spec])},
             progress=progress,
-            overwrite=options.overwrite,
-            protocol={**protocol("finetune", asked, task_asked(task), models_asked([spec]), options=only), **asked},
             whole=lambda folder, result: is_whole(folder, result.weights),
             alone=True,
         )
@@ -133,7 +144,7 @@ def _prepare(
     return _Work(spec, seen, task, recipe, options, freeze, schedule, train, validation, length, pruned)
 
 
-def _compute(work: _Work, running: Run, seed: int) -> Finetuned:
+def _compute(work: _Work, seed: int, running: Run) -> Finetuned:
     assert running.folder is not None
     name, progress = running.folder.path.name, running.progress
     floor = {"majority": majority(work.task), "bag_of_words": bag_of_words(work.task)}

@@ -4,39 +4,47 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from stratoscope.core.model import ModelInfo
-from stratoscope.core.options import answering, check_options, said
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.corpus import Corpus
 from stratoscope.data.readers import read_corpus
 from stratoscope.models.open.loading import CAUSAL, ModelSpec, Survey, check_head, open_model, survey
 from stratoscope.models.read.perplexity import TEXTS, TextLosses, summaries, text_losses
 from stratoscope.results.perplexity import Perplexities
-from stratoscope.runs.run import Draw, Request, Run, run
-from stratoscope.studies.asked import data_asked, models_asked, protocol
+from stratoscope.runs.run import Draw, Run
+from stratoscope.studies.asked import (
+    Model,
+    chosen,
+    data_asked,
+    model_info,
+    models_asked,
+    request_for,
+    run_study,
+    spec_of,
+)
 from stratoscope.studies.perplexity.options import PerplexityOptions
 
 
 def perplexity(
-    model: str | Path | ModelSpec,
+    model: Model,
     data: str | Path | Corpus,
     *,
     out: str | Path | None = None,
     options: PerplexityOptions | None = None,
     progress: Progress | None = None,
     draw: Draw | None = None,
+    **keywords: Any,
 ) -> Perplexities:
-    """Perplexity of the model truncated to 0, 1, ..., L blocks, one entry each.
+    """Perplexity of a decoder truncated to 0, 1, ..., L blocks; further keywords are the fields of `PerplexityOptions`.
 
     Nothing is tuned: the final norm and the language-model head read each layer as they are.
     """
-    options, progress = options or PerplexityOptions(), progress or Silent()
-    check_options(options)
-    spec = model if isinstance(model, ModelSpec) else ModelSpec(str(model))
+    options, progress = chosen(PerplexityOptions, options, keywords), progress or Silent()
+    spec = spec_of(model)
     check_head(spec, CAUSAL)
     how = {"text": options.text, "columns": options.columns, "split": options.split}
     corpus = data if isinstance(data, Corpus) else read_corpus(str(data), **how)
@@ -44,14 +52,14 @@ def perplexity(
     seen = survey(spec, progress=progress)
     asked = {"model": spec.source, **data_asked(data), **models_asked([spec])}
     inputs = {"model": [spec.label, seen.fingerprint, seen.dtype], "corpus": corpus.fingerprint}
-    return run(
-        Request("perplexity", inputs, answering(options), said=said(options)),
+    return run_study(
+        request_for("perplexity", inputs, options),
+        options,
         out,
         lambda running: _compute(spec, seen, corpus, options, running),
+        asked=asked,
         progress=progress,
-        overwrite=options.overwrite,
         draw=draw,
-        protocol=protocol("perplexity", asked, options=options),
     )
 
 
@@ -70,6 +78,5 @@ def _compute(spec: ModelSpec, seen: Survey, corpus: Corpus, options: PerplexityO
             t = running.part("losses", key, make)
             parts.append(TextLosses(t["sums"].numpy(), t["tokens"].numpy(), int(t["truncated"])))
             advance(min(TEXTS, len(corpus) - first))
-    info = ModelInfo(spec.label, spec.source, seen.family.name, seen.layers, seen.width, seen.fingerprint)
     about = {"name": corpus.name, "fingerprint": corpus.fingerprint, "texts": len(corpus)}
-    return Perplexities(info, about, tuple(summaries(parts, corpus)))
+    return Perplexities(model_info(spec, seen), about, tuple(summaries(parts, corpus)))

@@ -15,12 +15,10 @@ from torch import Tensor
 from stratoscope.claims.durrani2021 import judge_probing
 from stratoscope.core.curve import Curve
 from stratoscope.core.errors import StratoscopeError, unknown_name
-from stratoscope.core.model import ModelInfo
-from stratoscope.core.options import answering, check_options, said
+from stratoscope.core.options import answering
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.value import PERCENTILES, Interval, Value, Values, spread
 from stratoscope.data.tagged import SPLITS, Tagged, read_tagged
-from stratoscope.engine.local import local_engine
 from stratoscope.models.open.loading import ModelSpec, Survey, open_model, survey
 from stratoscope.models.read.store import Reading, chosen_layers, store_layers
 from stratoscope.models.text.rows import SUBWORDS, Rows, plan_rows
@@ -28,10 +26,19 @@ from stratoscope.probes.neurons import RANKINGS
 from stratoscope.probes.objective import Penalties
 from stratoscope.probes.tasks import by_word, control_tags, majority
 from stratoscope.results.probing import PUBLISHED, SOLVED, SOLVERS, LayerProbes, Layers, Neuron, NeuronProbes, Probing
-from stratoscope.runs.run import Draw, Request, Run, run
+from stratoscope.runs.run import Draw, Run
 from stratoscope.statistics.rows import StoredRows
-from stratoscope.studies.asked import models_asked, protocol
-from stratoscope.studies.compare.plan import named, notes_of
+from stratoscope.studies.asked import (
+    Model,
+    chosen,
+    model_info,
+    models_asked,
+    request_for,
+    run_study,
+    several,
+    spec_of,
+)
+from stratoscope.studies.compare.plan import named
 from stratoscope.studies.probing.options import ProbeOptions
 from stratoscope.studies.probing.work import (
     SHOWN,
@@ -43,6 +50,8 @@ from stratoscope.studies.probing.work import (
 )
 
 REPLICATES = 1000
+WORK_PER_WORD = 1e8
+"""About how many operations (FLOP) a layer's probes take for every training word."""
 TOGETHER = 50
 """Resamples drawn at once."""
 INTERVAL = Interval(0.95, PERCENTILES)
@@ -77,7 +86,7 @@ class Plan:
 
 
 def probe(
-    models: Sequence[str | Path | ModelSpec],
+    models: Model | Sequence[Model],
     *,
     corpus: str | Path | Tagged,
     property: str,
@@ -85,35 +94,36 @@ def probe(
     options: ProbeOptions | None = None,
     progress: Progress | None = None,
     draw: Draw | None = None,
+    **keywords: Any,
 ) -> Probing:
-    """Probe every layer of every model, the first being the base of the others; with `out`, a killed run resumes."""
-    options, progress = options or ProbeOptions(), progress or Silent()
-    plan = make_plan(models, corpus, property, options, progress)
+    """Probe every layer for a property of words, such as `upos`; further keywords are the fields of `ProbeOptions`.
+
+    The first model is the base of the others. With `neurons=True` the neurons of all layers are ranked too.
+    """
+    options, progress = chosen(ProbeOptions, options, keywords), progress or Silent()
+    plan = make_plan(several(models), corpus, property, options, progress)
     specs = [spec for spec, _ in plan.models]
     words = {} if isinstance(corpus, Tagged) else {"corpus": str(corpus)}
-    asked = {"models": [s.source for s in specs], **words, "property": property, **models_asked(specs)}
-    return run(
-        Request("probing", plan.inputs, answering(options), said=said(options)),
+    return run_study(
+        request_for("probing", plan.inputs, options),
+        options,
         out,
         lambda running: compute(plan, running),
+        asked={"models": [s.source for s in specs], **words, "property": property, **models_asked(specs)},
         progress=progress,
-        overwrite=options.overwrite,
         draw=draw,
-        protocol=protocol("probe", asked, options=options),
-        engine=lambda: local_engine(options.workers, float(len(plan.rows["train"])) * 1e8),
-        memory=options.memory,
+        work=float(len(plan.rows["train"])) * WORK_PER_WORD,
     )
 
 
 def make_plan(
-    models: Sequence[str | Path | ModelSpec],
+    models: Sequence[Model],
     corpus: str | Path | Tagged,
     property: str,
     options: ProbeOptions,
     progress: Progress,
 ) -> Plan:
     """Look at the models and the corpus, and refuse what cannot be probed."""
-    check_options(options)
     for name, value, known in (
         ("solver", options.solver, SOLVERS),
         ("ranking", options.ranking, tuple(RANKINGS)),
@@ -123,7 +133,7 @@ def make_plan(
             raise unknown_name(name, value, known)
     if options.share >= 0.5:
         raise StratoscopeError(f"expected a --share below 0.5, so that top and bottom differ, got {options.share:g}")
-    specs = named([m if isinstance(m, ModelSpec) else ModelSpec(str(m)) for m in models])
+    specs = named([spec_of(m) for m in models])
     read = (
         corpus
         if isinstance(corpus, Tagged)
@@ -139,15 +149,11 @@ def make_plan(
         numbers = read.numbers(split, planned.sentence, planned.word)
         with_tag = numbers > -2
         unseen = int((numbers == -1).sum())
-        notes += [
-            f"{split}: {n}"
-            for n in notes_of(
-                specs if split == "train" else [], surveys if split == "train" else [], read.splits[split], planned
-            )
-        ]
-        notes += (
-            [f"{split}: {int((~with_tag).sum())} words without a tag are context only"] if not with_tag.all() else []
-        )
+        remarks = {
+            **planned.dropped,
+            "words without a tag, which are context only": int((~with_tag).sum()),
+        }
+        notes += [f"{split}: left out: {n} {what}" for what, n in remarks.items() if n]
         notes += [f"{split}: {unseen} words have tags unseen in training and count as wrong"] if unseen else []
         rows[split] = replace(
             planned,
@@ -188,13 +194,8 @@ def compute(plan: Plan, running: Run) -> Probing:
     neurons = neuron_probes(plan, shared, words, resamples, running, key) if plan.options.neurons else ()
     train, test = (plan.tags[s].numpy() for s in ("train", "test"))
     floors = [resamples.value(r) for r in (majority(train, test), by_word(words["train"], train, words["test"], test))]
-    infos = tuple(
-        ModelInfo(
-            spec.label, spec.source, seen.family.name, seen.layers, seen.width, seen.fingerprint,
-            base=plan.models[0][0].label if k else None,
-        )
-        for k, (spec, seen) in enumerate(plan.models)
-    )  # fmt: skip
+    base = plan.models[0][0].label
+    infos = tuple(model_info(spec, seen, base=base if k else None) for k, (spec, seen) in enumerate(plan.models))
     result = Probing(
         models=infos,
         data={
