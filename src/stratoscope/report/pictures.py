@@ -238,8 +238,6 @@ class Bars(Picture):
     bars: tuple[Bar, ...]
     levels: tuple[Level, ...] = ()
     y: str
-    stacked: bool = False
-    """Whether the series stand on each other: parts of a whole."""
 
     def tidy(self) -> pd.DataFrame:
         """One row per bar."""
@@ -251,6 +249,11 @@ class Bars(Picture):
             ],
             columns=["series", "category", "value", "low", "high"],
         )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Stacks(Bars):
+    """Bars that stand on each other: parts of a whole."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from stratoscope.core.value import Value
 from stratoscope.report.labels import count, number, printable, shown
 from stratoscope.report.outline import Card, Section, Sections
-from stratoscope.report.pictures import Bar, Bars, Cell, Curves, Level, Line, Table
+from stratoscope.report.pictures import Bar, Cell, Curves, Level, Line, Stacks, Table
 from stratoscope.results.probing import SOLVED, LayerProbes, NeuronProbes, Probing
 
 MOST_TAGS = 8
@@ -112,7 +112,7 @@ def _table(probes: tuple[LayerProbes, ...]) -> Table:
     )
 
 
-def _stacks(result: Probing) -> Iterator[Bars]:
+def _stacks(result: Probing) -> Iterator[Stacks]:
     """Fig. 2 and 3: salient neurons by layer, stacked by the tag they enter for."""
     order = np.sum([p.counts.sum(axis=0) for p in result.neuron_probes], axis=0).argsort(kind="stable")[::-1]
     own, rest = order[:MOST_TAGS], order[MOST_TAGS:]
@@ -120,14 +120,13 @@ def _stacks(result: Probing) -> Iterator[Bars]:
         bars = [Bar(printable(result.tags[t]), tuple(Value(float(v)) for v in p.counts[:, t])) for t in own]
         if len(rest):
             bars.append(Bar("other tags", tuple(Value(float(v)) for v in p.counts[:, rest].sum(axis=1))))
-        yield Bars(
+        yield Stacks(
             id=f"spread-{printable(p.model)}",
             title=f"{printable(p.model)}: {p.salient:,} salient neurons by layer",
             caption=f"{printable(p.model)}: neurons by the tag for which they enter first.",
             categories=tuple(str(k) for k in p.layers),
             bars=tuple(bars),
             y="neurons",
-            stacked=True,
         )
 
 
