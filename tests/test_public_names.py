@@ -27,6 +27,7 @@ from stratoscope.studies.depth.options import DepthOptions
 from stratoscope.studies.finetune.options import FinetuneOptions, TrainingOptions
 from stratoscope.studies.finetuned.options import StudyOptions
 from stratoscope.studies.perplexity.options import PerplexityOptions
+from stratoscope.studies.probing.options import ProbeOptions
 from stratoscope.studies.reproduce.options import ReproduceOptions
 
 STUDIES: dict[str, tuple[str, type, tuple[Any, ...], dict[str, Any]]] = {
@@ -43,6 +44,7 @@ STUDIES: dict[str, tuple[str, type, tuple[Any, ...], dict[str, Any]]] = {
     "perplexity": ("perplexity.study", PerplexityOptions, ("a", "t.txt"), {"out": "o"}),
     "study_similarity": ("compare.study", SimilarityOptions, (["a"],), {"data": "t.txt"}),
     "reproduce": ("reproduce.study", ReproduceOptions, ("wu2020", "fig1"), {"out": "o"}),
+    "probe": ("probing.study", ProbeOptions, (["a"],), {"corpus": "t.jsonl", "property": "upos"}),
 }
 """Where a public analysis lives, its options, and arguments it takes besides."""
 

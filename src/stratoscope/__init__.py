@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from stratoscope.studies.finetune.study import finetune
     from stratoscope.studies.finetuned.study import study_finetuned
     from stratoscope.studies.perplexity.study import perplexity
+    from stratoscope.studies.probing.study import probe
     from stratoscope.studies.prune import prune
     from stratoscope.studies.reproduce.study import reproduce
 
@@ -48,6 +49,7 @@ __all__ = [
     "load",
     "localization",
     "perplexity",
+    "probe",
     "prune",
     "rank_neurons",
     "read_task",
@@ -71,6 +73,7 @@ LATER = {
     "load": "results.result",
     "localization": "measures.structure",
     "perplexity": "studies.perplexity.study",
+    "probe": "studies.probing.study",
     "prune": "studies.prune",
     "rank_neurons": "measures.structure",
     "read_task": "data.tasks.read",

@@ -21,6 +21,7 @@ from stratoscope.results.cut import Cut
 from stratoscope.results.depth import Depth
 from stratoscope.results.finetuned import Finetuned
 from stratoscope.results.perplexity import Perplexities, Perplexity
+from stratoscope.results.probing import LayerProbes, Layers, Probing
 from stratoscope.results.reproduction import Reproduction
 from stratoscope.results.study import Study
 from stratoscope.runs.folder import RunFolder
@@ -44,6 +45,9 @@ STATEMENTS = tuple(
 COMPARISON = Comparison((), (MODEL,), {"name": "t.txt"}, statements=STATEMENTS, warnings=("beware",))
 DEPTH = Depth(MODEL, None, {}, Value(0.9), 0.5, 0.6, (Curve("untuned", (0, 1, 2), np.zeros(3)),))
 STUDY = Study({"cls": COMPARISON}, "base", ("tuned",), depth=DEPTH, statements=STATEMENTS)
+FLAT = Curve("base", (0, 1), np.array([0.5, 0.5]))
+PROBES = LayerProbes("base", "solved", FLAT, FLAT, FLAT, *(np.array([0.1, 0.1]) for _ in range(7)))
+PROBING = Probing((MODEL,), {}, ("a", "b"), (1, 1), Value(0.5), Value(0.5), Layers((PROBES,)))
 PERPLEXITIES = Perplexities(MODEL, {}, (Perplexity(9.0, 8.0, 10.0, 5, 2, 0),))
 CUT = Cut(
     model={}, loads_with="AutoModel", kept=(1,), dropped=(2,), task={}, metric="accuracy", budget=0.1, confidence=0.95,
@@ -111,6 +115,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Calls:
         f"{results}.prune": {"prune": study("prune", FINETUNED)},
         f"{results}.finetuned.study": {"study_finetuned": study("study finetuned", STUDY)},
         f"{results}.perplexity.study": {"perplexity": study("perplexity", PERPLEXITIES)},
+        f"{results}.probing.study": {"probe": study("probe", PROBING)},
         "stratoscope.demo.run": {"run_demo": lambda out, **known: study("demo", STUDY)(out=out, **known)},
         "stratoscope.report.write": {"write_report": write_report},
         "stratoscope.report.words": {"console_lines": lambda result: [f"the answer of a {result.kind().name}"]},
@@ -130,6 +135,7 @@ RUNS = {
     "perplexity": "perplexity base --data t.txt --out run",
     "study similarity": "study similarity base tuned --data t.txt --out run",
     "reproduce": "reproduce wu2020 fig1 --out run",
+    "probe": "probe base tuned --corpus t.jsonl --property upos --out run",
     "demo": "demo --out run",
 }
 """A line for every command that makes a run."""

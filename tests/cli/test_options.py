@@ -180,7 +180,7 @@ def test_json_is_one_document_and_nothing_else(name: str, plain: Path, studies: 
     assert document["folder"] == "run"
     assert document["kind"] == {"compare": "comparison", "study finetuned": "study", "demo": "study",
                                 "finetune": "finetuned", "prune": "finetuned", "study similarity": "comparison",
-                                "reproduce": "reproduction"}.get(name, name)  # fmt: skip
+                                "reproduce": "reproduction", "probe": "probing"}.get(name, name)  # fmt: skip
     assert document["answer"]
     assert document["next"].startswith("stratoscope ")
     if name == "compare":
@@ -238,3 +238,14 @@ def test_keywords_are_read_as_flags_are() -> None:
     )
     assert read_options(CompareOptions, {"layers": [1, 2], "measures": ["a", "b"]}).layers == (1, 2)
     assert read_options(CompareOptions, {"layers": None}).layers is None
+
+
+def test_a_probing_study_ranks_neurons_too(plain: Path, studies: Calls, command: Command) -> None:
+    line = ["base", "tuned", "--corpus", "t.jsonl", "--property", "upos", "--out", "run"]
+    assert command("study", "probing", *line).code == 0
+    assert studies.last.options.neurons
+    assert [m.source for m in studies.last.args[0]] == ["base", "tuned"]
+    assert (studies.last.corpus, studies.last.property) == ("t.jsonl", "upos")
+    assert command("probe", *line, "--solver", "published").code == 0
+    assert not studies.last.options.neurons
+    assert studies.last.options.solver == "published"

@@ -21,6 +21,7 @@ from stratoscope.results.cut import Candidate, Cut, Tested
 from stratoscope.results.depth import Depth
 from stratoscope.results.finetuned import Finetuned
 from stratoscope.results.perplexity import Perplexities, Perplexity
+from stratoscope.results.probing import LayerProbes, Layers, Neuron, NeuronProbes, Probing
 from stratoscope.results.pruned import Pruned
 from stratoscope.results.reproduction import Done, Reproduction
 from stratoscope.results.result import Result
@@ -165,6 +166,32 @@ PERPLEXITIES = Perplexities(
     points=(Perplexity(math.inf, 10.0, math.inf, 30, 3, 1), Perplexity(12.5, 11.0, 14.0, 30, 3, 1)),
 )
 
+PROBED = Curve("base", (0, 1), np.array([0.5, 0.75]), np.array([0.4, 0.7]), np.array([0.6, 0.8]),
+               Interval(0.95, "percentiles"), np.full((3, 2), 0.5))  # fmt: skip
+PROBING = Probing(
+    models=(ModelInfo("base", "/b", "bert", 2, 8, "f"),),
+    data={"corpus": "ud", "property": "upos", "words": {"train": 10, "dev": 4, "test": 4}},
+    tags=("NOUN", "VERB"),
+    tag_words=(6, 4),
+    majority=Value(0.5, 0.4, 0.6),
+    by_word=Value(0.7, 0.6, 0.8),
+    layers=Layers(
+        (
+            LayerProbes("base", "solved", PROBED, PROBED, PROBED, *(np.array([0.1, math.nan]) for _ in range(7))),
+            LayerProbes("base", "published", PROBED, PROBED, PROBED, *(np.array([0.2, 0.3]) for _ in range(7))),
+        )
+    ),
+    neuron_probes=(
+        NeuronProbes(
+            "base", 8, (0, 1), np.arange(16.0), (Neuron(0, 3, "NOUN", 0.25, ("a [word] here",)),), 0.001, 0.0,
+            *(Value(0.8, 0.7, 0.9) for _ in range(2)), 0.05, *(Value(0.6, 0.5, 0.7) for _ in range(3)), 0.4, 0.3, 0.2,
+            np.array([0.01, 0.02]), np.array([0.5, 0.6]), 0, Value(0.6), Value(0.1, 0.0, 0.2),
+            np.array([[1.0, 0.0], [2.0, 3.0]]), np.full((3, 4), 0.5),
+        ),
+    ),
+    statements=STATEMENTS[:1],
+)  # fmt: skip
+
 STUDY = Study(
     {"cls": COMPARISON, "mean": dataclasses.replace(COMPARISON, arrays={}, matrices=(gappy(),))},
     "base",
@@ -200,7 +227,8 @@ BARE = {
     "tuned from a whole base": dataclasses.replace(FINETUNED, pruned=None, freeze="embeddings", loss=()),
 }
 RESULTS: dict[str, Result] = {
-    r.KIND: r for r in (COMPARISON, ATTENTION, DEPTH, CUT, FINETUNED, PRUNED, PERPLEXITIES, STUDY, REPRODUCTION)
+    r.KIND: r
+    for r in (COMPARISON, ATTENTION, DEPTH, CUT, FINETUNED, PRUNED, PERPLEXITIES, PROBING, STUDY, REPRODUCTION)
 }
 
 

@@ -243,7 +243,7 @@ CASES = {
         pruned,
         surprised,
         studied,
-    )  # fmt: skip
+    )
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from stratoscope.claims import phang2021, ren2023, wu2020
+from stratoscope.claims import durrani2021, phang2021, ren2023, wu2020
 from stratoscope.claims.claim import (
     BY_CHANCE,
     MISSING,
@@ -27,7 +27,7 @@ from stratoscope.results.depth import TUNED, TUNEDORIG, UNTUNED, Depth
 from stratoscope.results.finetuned import Finetuned
 from stratoscope.results.study import LOCALIZATION, Study
 
-CLAIMS: tuple[Claim, ...] = (*wu2020.CLAIMS, *phang2021.CLAIMS, *ren2023.CLAIMS)
+CLAIMS: tuple[Claim, ...] = (*wu2020.CLAIMS, *phang2021.CLAIMS, *durrani2021.CLAIMS, *ren2023.CLAIMS)
 """Every claim, paper by paper."""
 
 

@@ -12,6 +12,12 @@ WORKS: Mapping[str, str] = {
     "Ren et al. 2023": "Ren, Guo, Jin, Ravfogel, Sachan, Schölkopf, Cotterell (2023). All Roads Lead to Rome? "
     "Exploring the Invariance of Transformers' Representations. arXiv.",
     "Dinh et al. 2017": "Dinh, Sohl-Dickstein, Bengio (2017). Density Estimation Using Real NVP. ICLR.",
+    "Durrani et al. 2021": "Durrani, Sajjad, Dalvi (2021). How Transfer Learning Impacts Linguistic Knowledge in Deep "
+    "NLP Models? Findings of ACL.",
+    "Dalvi et al. 2019": "Dalvi, Durrani, Sajjad, Belinkov, Bau, Glass (2019). What Is One Grain of Sand in the "
+    "Desert? Analyzing Individual Neurons in Deep NLP Models. AAAI.",
+    "Hewitt & Liang 2019": "Hewitt, Liang (2019). Designing and Interpreting Probes with Control Tasks. EMNLP.",
+    "Voita & Titov 2020": "Voita, Titov (2020). Information-Theoretic Probing with Minimum Description Length. EMNLP.",
     "Kornblith et al. 2019": "Kornblith, Norouzi, Lee, Hinton (2019). Similarity of Neural Network Representations "
     "Revisited. ICML.",
     "Song et al. 2012": "Song, Smola, Gretton, Bedo, Borgwardt (2012). Feature Selection via Dependence Maximization. "

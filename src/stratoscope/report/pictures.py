@@ -252,6 +252,11 @@ class Bars(Picture):
         )
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Stacks(Bars):
+    """Bars that stand on each other: parts of a whole."""
+
+
 @dataclass(frozen=True)
 class Box:
     """Where the values of a sample lie."""

@@ -70,6 +70,7 @@ KINDS: tuple[Kind, ...] = (
     _row("alignment", "alignment.json", "maps between models", "align", "Alignment", page=True),
     _named_in("alignment", "injection", "injection.json", "injected states", "inject", "Injection"),
     _named_in("alignment", "recovery", "recovery.json", "a recovered bijection", "study recovery", "Recovery"),
+    _row("probing", "probing.json", "probes of layers", "probe", "Probing", page=True),
     _row("cut", "cut.json", "a cut model", "cut", "Cut", format=2, page=True),
     _row("finetuned", "finetune.json", "a fine-tuned model", "finetune", "Finetuned", format=2),
     _row("pruned", "prune.json", "a pruned model", "prune", "Pruned", format=2),

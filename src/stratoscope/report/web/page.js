@@ -163,15 +163,16 @@
   }
 
   function bars(plot, spec, say) {
+    const stacked = spec.type === "Stacks";
     const words = (b, k) => `${b.name}, ${spec.categories[k]}: ${shown(b.values[k].value, b.values[k].low, b.values[k].high)}`;
     const arm = (b, end) => b.values.map((v) => known(v[end]) ? Math.abs(v[end] - v.value) : 0);
     const traces = spec.bars.map((b, k) => ({
-      type: "bar", name: plain(short(b.name, 34)), x: spec.categories.map((_, c) => c), y: b.values.map((v) => v.value), marker: { color: tint(k) },
-      error_y: { type: "data", symmetric: false, array: arm(b, "high"), arrayminus: arm(b, "low"), color: color("--ink"), thickness: 1.5 },
+      type: "bar", name: plain(short(b.name, 34)), x: spec.categories.map((_, c) => c), y: b.values.map((v) => v.value), marker: { color: k === palette.length && spec.bars.length === k + 1 ? color("--line") : tint(k) },
+      error_y: { visible: !stacked, type: "data", symmetric: false, array: arm(b, "high"), arrayminus: arm(b, "low"), color: color("--ink"), thickness: 1.5 },
       customdata: b.values.map((_, c) => plain(words(b, c))), hovertemplate: "%{customdata}<extra></extra>" }));
     const last = spec.categories.length - 1, levels = spec.levels.map(across(-0.6, last + 0.6));
     Plotly.react(plot, [...traces, ...levels], framed(plot, {
-      bargap: 0.45, xaxis: { ...lines(), range: [-0.6, last + 0.6], tickvals: spec.categories.map((_, c) => c), ticktext: spec.categories.map(plain), showgrid: false },
+      bargap: stacked ? 0.3 : 0.45, barmode: stacked ? "stack" : "group", xaxis: { ...lines(), range: [-0.6, last + 0.6], tickvals: spec.categories.map((_, c) => c), ticktext: spec.categories.map(plain), showgrid: false },
       yaxis: titled(lines(), spec.y) }), QUIET);
     listen(plot, ({ points: [p] }) => say(words(spec.bars[p.curveNumber], p.pointNumber)));
   }
@@ -301,7 +302,7 @@
     if (spec.type === "Panels") return spec.panels.map(grid);
     if (spec.type === "Heads") return [grid(figure.inner)];
     if (spec.type === "Patterns") return [];
-    if (spec.type === "Bars") return [table("", spec.bars.map((b) => b.name), spec.categories, (i, j) => shown(spec.bars[j].values[i].value, spec.bars[j].values[i].low, spec.bars[j].values[i].high))];
+    if (["Bars", "Stacks"].includes(spec.type)) return [table("", spec.bars.map((b) => b.name), spec.categories, (i, j) => shown(spec.bars[j].values[i].value, spec.bars[j].values[i].low, spec.bars[j].values[i].high))];
     if (spec.type === "Boxes") return [table("", ["low", "quarter", "median", "three_quarters", "high"], spec.boxes.map((b) => b.name), (i, j) => shown(Object.values(spec.boxes[i])[j + 1]))];
     const layers = [...new Set(spec.lines.flatMap((s) => s.layers))].sort((a, b) => a - b);
     return [table(spec.x.split(" ")[0], spec.lines.map((s) => s.name), layers.map(String), (i, j) => {
@@ -324,7 +325,7 @@
     else if (spec.type === "Patterns") patterns(figure, say);
     else if (spec.type === "Panels") heats(plot, spec.panels, say);
     else if (spec.type === "Curves") curves(plot, spec, say);
-    else if (spec.type === "Bars") bars(plot, spec, say);
+    else if (["Bars", "Stacks"].includes(spec.type)) bars(plot, spec, say);
     else boxes(plot, spec, say);
     const values = box.querySelector(".values");
     if (values.open) values.querySelector(".scroll").replaceChildren(...tables(figure));
