@@ -234,7 +234,7 @@ def page(args: Any, found: Any, bare: float, tenth: float) -> str:
         " every layer with every other; one thread, contenders taking turns, medians of"
         f" {args.rounds} rounds.\n\n- command: `python bench/attention.py`\n{facts}",
         _table(head, rows),
-        "Memory is beyond that of an idle process; numba's compiler takes most of ours. With a tenth of the sentences js"
+        "Memory is beyond an idle process's; numba's compiler takes most of ours. With a tenth of the sentences js"
         f" takes {fewer:.0f} MB.",
         _table(("one thread", "billion logarithms a second", "of the faster library"), logs),
         f"The kernel takes {mine / best:.0%} of the logarithms a second that the faster library's bare logarithm"
