@@ -20,12 +20,13 @@ from stratoscope.core.options import described
 from stratoscope.models.open.loading import ModelSpec
 from stratoscope.studies.asked import chosen
 from stratoscope.studies.attention.options import AttentionOptions
-from stratoscope.studies.compare.options import CompareOptions
+from stratoscope.studies.compare.options import CompareOptions, SimilarityOptions
 from stratoscope.studies.cut.options import CutOptions
 from stratoscope.studies.depth.options import DepthOptions
 from stratoscope.studies.finetune.options import FinetuneOptions, TrainingOptions
 from stratoscope.studies.finetuned.options import StudyOptions
 from stratoscope.studies.perplexity.options import PerplexityOptions
+from stratoscope.studies.reproduce.options import ReproduceOptions
 
 STUDIES: dict[str, tuple[str, type, tuple[Any, ...], dict[str, Any]]] = {
     "attention": ("attention.study", AttentionOptions, (["a"],), {"data": "t.txt"}),
@@ -36,6 +37,8 @@ STUDIES: dict[str, tuple[str, type, tuple[Any, ...], dict[str, Any]]] = {
     "prune": ("prune", TrainingOptions, ("a", "task"), {"drop": "top:1", "out": "o"}),
     "study_finetuned": ("finetuned.study", StudyOptions, ("a", ["b"], "task"), {"out": "o", "across": ["c"]}),
     "perplexity": ("perplexity.study", PerplexityOptions, ("a", "t.txt"), {"out": "o"}),
+    "study_similarity": ("compare.study", SimilarityOptions, (["a"],), {"data": "t.txt"}),
+    "reproduce": ("reproduce.study", ReproduceOptions, ("wu2020", "fig1"), {"out": "o"}),
 }
 """Where a public analysis lives, its options, and arguments it takes besides."""
 

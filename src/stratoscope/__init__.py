@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from stratoscope.results.result import load
     from stratoscope.studies.attention.study import attention
     from stratoscope.studies.callback import StratoscopeCallback
-    from stratoscope.studies.compare.study import compare
+    from stratoscope.studies.compare.study import compare, study_similarity
     from stratoscope.studies.cut.study import cut
     from stratoscope.studies.depth.study import depth
     from stratoscope.studies.finetune.study import finetune
     from stratoscope.studies.finetuned.study import study_finetuned
     from stratoscope.studies.perplexity.study import perplexity
     from stratoscope.studies.prune import prune
+    from stratoscope.studies.reproduce.study import reproduce
 
 __all__ = [
     "StratoscopeCallback",
@@ -43,8 +44,10 @@ __all__ = [
     "prune",
     "rank_neurons",
     "read_task",
+    "reproduce",
     "similarity",
     "study_finetuned",
+    "study_similarity",
 ]
 
 LATER = {
@@ -60,8 +63,10 @@ LATER = {
     "prune": "studies.prune",
     "rank_neurons": "measures.structure",
     "read_task": "data.tasks.read",
+    "reproduce": "studies.reproduce.study",
     "similarity": "measures.similarity",
     "study_finetuned": "studies.finetuned.study",
+    "study_similarity": "studies.compare.study",
 }
 """Where public names live: each is imported when first asked for, so that `import stratoscope` takes no time."""
 

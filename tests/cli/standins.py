@@ -21,6 +21,7 @@ from stratoscope.results.cut import Cut
 from stratoscope.results.depth import Depth
 from stratoscope.results.finetuned import Finetuned
 from stratoscope.results.perplexity import Perplexities, Perplexity
+from stratoscope.results.reproduction import Reproduction
 from stratoscope.results.study import Study
 from stratoscope.runs.folder import RunFolder
 
@@ -49,6 +50,7 @@ CUT = Cut(
     rows={}, whole_on_choice_rows=0.9, candidates=(), tested=(), before=MISSING, after=MISSING, difference=MISSING,
     baselines={}, head={}, length=8, parameters={}, latency={}, reload={},
 )  # fmt: skip
+REPRODUCTION = Reproduction("wu2020", "fig1", "Layers", "text", (), (), statements=STATEMENTS)
 FINETUNED = Finetuned(
     seed=0, base={}, task={}, metric="accuracy", score=Value(0.75, 0.5, 1.0), parts={},
     baselines={"bag_of_words": 0.625, "majority": 0.5}, recipe={}, freeze=None, parameters={}, head="fresh", loss=(),
@@ -98,7 +100,11 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Calls:
 
     results = "stratoscope.studies"
     modules = {
-        f"{results}.compare.study": {"compare": study("compare", COMPARISON)},
+        f"{results}.compare.study": {
+            "compare": study("compare", COMPARISON),
+            "study_similarity": study("study similarity", COMPARISON),
+        },
+        f"{results}.reproduce.study": {"reproduce": study("reproduce", REPRODUCTION)},
         f"{results}.depth.study": {"depth": study("depth", DEPTH)},
         f"{results}.cut.study": {"cut": study("cut", CUT)},
         f"{results}.finetune.study": {"finetune": study("finetune", FINETUNED)},
@@ -122,6 +128,8 @@ RUNS = {
     "prune": "prune base --drop top:1 --data rows.jsonl --out run",
     "study finetuned": "study finetuned base tuned --data rows.jsonl --out run",
     "perplexity": "perplexity base --data t.txt --out run",
+    "study similarity": "study similarity base tuned --data t.txt --out run",
+    "reproduce": "reproduce wu2020 fig1 --out run",
     "demo": "demo --out run",
 }
 """A line for every command that makes a run."""

@@ -17,12 +17,13 @@ from stratoscope.cli.answer import Answer
 from stratoscope.cli.main import COMMANDS, app
 from stratoscope.cli.options import command as as_command
 from stratoscope.core.options import option, read_options, typed
-from stratoscope.studies.compare.options import CompareOptions
+from stratoscope.studies.compare.options import CompareOptions, SimilarityOptions
 from stratoscope.studies.cut.options import CutOptions
 from stratoscope.studies.depth.options import DepthOptions
 from stratoscope.studies.finetune.options import FinetuneOptions, TrainingOptions
 from stratoscope.studies.finetuned.options import StudyOptions
 from stratoscope.studies.perplexity.options import PerplexityOptions
+from stratoscope.studies.reproduce.options import ReproduceOptions
 
 OPTIONS = {
     "compare": CompareOptions,
@@ -32,6 +33,8 @@ OPTIONS = {
     "prune": TrainingOptions,
     "study finetuned": StudyOptions,
     "perplexity": PerplexityOptions,
+    "study similarity": SimilarityOptions,
+    "reproduce": ReproduceOptions,
 }
 
 
@@ -64,10 +67,10 @@ FLAGS = {
     "compare": (
         "--unit cls -m cca --measure svsim@0.5 --layers 0,2-3 --limit 7 --seed 3 --bootstrap 20 --random-init --text a"
         " --pair b --label c --columns 'a b c' --split dev --standardise --batch-tokens 99 --memory 2GB --workers 1"
-        " --keep --overwrite --subword first",
+        " --keep --overwrite --subword first --save-activations x.hdf5",
         CompareOptions(
             "cls", ("cca", "svsim@0.5"), "first", (0, 2, 3), 7, 3, 20, True, "a", "b", "c", "a b c", "dev", True, 99,
-            2e9, 1, True, True,
+            2e9, 1, True, True, "x.hdf5",
         ),
     ),
     "depth": ("--no-skip --seed 1 --length 9", DepthOptions(1, 9, None, False)),
@@ -85,6 +88,11 @@ FLAGS = {
         StudyOptions(("cls",), 5, control=False, depth=False, localization=True),
     ),
     "perplexity": ("--limit 5 --length 7", PerplexityOptions(limit=5, length=7)),
+    "study similarity": ("--random-init --limit 5", SimilarityOptions(limit=5, random_init=True)),
+    "reproduce": (
+        "--models a --models base=b --data t --task rte --task sst2 --task-folder f --rows r --validation v --set x=1",
+        ReproduceOptions(("a", "base=b"), "t", ("rte", "sst2"), "f", "r", "v", ("x=1",)),
+    ),
 }  # fmt: skip
 
 
@@ -171,7 +179,8 @@ def test_json_is_one_document_and_nothing_else(name: str, plain: Path, studies: 
     document = json.loads(ended.out)
     assert document["folder"] == "run"
     assert document["kind"] == {"compare": "comparison", "study finetuned": "study", "demo": "study",
-                                "finetune": "finetuned", "prune": "finetuned"}.get(name, name)  # fmt: skip
+                                "finetune": "finetuned", "prune": "finetuned", "study similarity": "comparison",
+                                "reproduce": "reproduction"}.get(name, name)  # fmt: skip
     assert document["answer"]
     assert document["next"].startswith("stratoscope ")
     if name == "compare":

@@ -22,6 +22,7 @@ from stratoscope.results.depth import Depth
 from stratoscope.results.finetuned import Finetuned
 from stratoscope.results.perplexity import Perplexities, Perplexity
 from stratoscope.results.pruned import Pruned
+from stratoscope.results.reproduction import Done, Reproduction
 from stratoscope.results.result import Result
 from stratoscope.results.study import Study
 
@@ -176,6 +177,19 @@ STUDY = Study(
     statements=STATEMENTS[:1],
 )
 
+REPRODUCTION = Reproduction(
+    "wu2020",
+    "fig5",
+    "Layers of base and fine-tuned models",
+    "Penn Treebank",
+    ("similarity-ckasim",),
+    (
+        Done("tune/base/sst2/seed-0", "stratoscope finetune base", "accuracy", Value(0.9, 0.8, 1.0)),
+        Done("compare", "c"),
+    ),
+    statements=STATEMENTS,
+)
+
 BARE = {
     "a comparison without arrays": dataclasses.replace(COMPARISON, arrays={}, matrices=(gappy(),), statements=()),
     "an empty comparison": Comparison((), (), {}),
@@ -186,7 +200,7 @@ BARE = {
     "tuned from a whole base": dataclasses.replace(FINETUNED, pruned=None, freeze="embeddings", loss=()),
 }
 RESULTS: dict[str, Result] = {
-    r.KIND: r for r in (COMPARISON, ATTENTION, DEPTH, CUT, FINETUNED, PRUNED, PERPLEXITIES, STUDY)
+    r.KIND: r for r in (COMPARISON, ATTENTION, DEPTH, CUT, FINETUNED, PRUNED, PERPLEXITIES, STUDY, REPRODUCTION)
 }
 
 

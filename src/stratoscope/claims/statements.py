@@ -18,12 +18,13 @@ from stratoscope.claims.claim import (
 )
 from stratoscope.claims.judge import Outcome, statement, unknown, weigh
 from stratoscope.claims.scores import DEBIASED, Scores, debiased_is_free_of_chance, deciders
-from stratoscope.core.model import ModelInfo
+from stratoscope.core.model import SAVED, ModelInfo
 from stratoscope.core.statement import OPEN, Statement
 from stratoscope.measures.structure import LOCALIZING
 from stratoscope.results.attention import Attention
 from stratoscope.results.comparison import Comparison
 from stratoscope.results.depth import TUNED, TUNEDORIG, UNTUNED, Depth
+from stratoscope.results.finetuned import Finetuned
 from stratoscope.results.study import LOCALIZATION, Study
 
 CLAIMS: tuple[Claim, ...] = (*wu2020.CLAIMS, *phang2021.CLAIMS)
@@ -38,10 +39,36 @@ def judge_comparison(comparison: Comparison) -> tuple[Statement, ...]:
     trained = [m for m in comparison.models if not m.is_control]
     pairs = _tuned_pairs(trained)
     found = [s for base, tuned in pairs for s in judge.tuned(base, tuned)]
+    known = {m.family for m in trained} - {SAVED}
     for first, second in combinations(trained, 2):
-        if not _same_shape(first, second):
-            found.append(judge.on_scores(wu2020.LOWER_MORE_ALIKE, {"first": first.name, "second": second.name}))
+        if _same_shape(first, second):
+            continue
+        roles = {"first": first.name, "second": second.name}
+        if first.family == second.family in known and len(known) > 1:
+            found.append(judge.on_scores(wu2020.FAMILY_MORE_ALIKE, roles))
+        found.append(judge.on_scores(wu2020.LOWER_MORE_ALIKE, roles))
+    found += [judge.on_scores(wu2020.ADJACENT_MORE_ALIKE, {"model": m.name}) for m in trained]
     return (*found, *judge.localization(pairs))
+
+
+def judge_freezing(runs: Sequence[Finetuned]) -> tuple[Statement, ...]:
+    """Claims about runs with blocks frozen: of each model and task, as many of the top as of the bottom."""
+    found = []
+    for base, task in dict.fromkeys((str(r.base["name"]), str(r.task["name"])) for r in runs):
+        own: dict[str, list[Finetuned]] = {}
+        for r in runs:
+            if (r.base["name"], r.task["name"]) == (base, task) and r.freeze:
+                own.setdefault(r.freeze, []).append(r)
+        for top in (how for how in own if how.startswith("top:")):
+            bottom = top.replace("top:", "bottom:")
+            if bottom not in own:
+                continue
+            learnt = any(r.score.low > r.baselines["majority"] for how in (top, bottom) for r in own[how])
+            guard = None if learnt else Reason(MODEL_AT_CHANCE, f"no run of {base} beats always the commonest label")
+            outcome = weigh(wu2020.BOTTOM_CHEAPER, wu2020.BOTTOM_CHEAPER.statistic(own, top=top, bottom=bottom))
+            about = {"base": base, "task": task, "top": top, "bottom": bottom}
+            found.append(statement(wu2020.BOTTOM_CHEAPER, outcome, about=about, subject=[base, task, top], guard=guard))
+    return tuple(found)
 
 
 def judge_attention(attention: Attention) -> tuple[Statement, ...]:

@@ -25,6 +25,9 @@ WORKS: Mapping[str, str] = {
     "Representations. NeurIPS.",
     "Kriegeskorte et al. 2008": "Kriegeskorte, Mur, Bandettini (2008). Representational Similarity Analysis: "
     "Connecting the Branches of Systems Neuroscience. Frontiers in Systems Neuroscience.",
+    "Huh et al. 2024": "Huh, Cheung, Wang, Isola (2024). The Platonic Representation Hypothesis. ICML.",
+    "Klabunde et al. 2025": "Klabunde, Schumacher, Strohmaier, Lemmerich (2025). Similarity of Neural Network Models: "
+    "A Survey of Functional and Representational Measures. ACM Computing Surveys.",
 }
 
 

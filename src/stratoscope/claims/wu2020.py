@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from statistics import NormalDist
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from stratoscope.claims.claim import (
     FEW_LAYERS,
     FEWEST_LAYERS,
     MISSING,
+    ONE_POINT,
     OTHER_LAYERS,
     CannotTellError,
     Claim,
@@ -20,8 +22,8 @@ from stratoscope.claims.claim import (
 )
 from stratoscope.claims.scores import Scores, average, halves
 from stratoscope.core.curve import Curve
-from stratoscope.core.model import ModelInfo
-from stratoscope.core.value import Values
+from stratoscope.core.model import SAVED, ModelInfo
+from stratoscope.core.value import PERCENTILES, Interval, Values
 from stratoscope.measures.structure import (
     UNCHANGED,
     drift,
@@ -31,9 +33,14 @@ from stratoscope.measures.structure import (
     unchanged,
 )
 from stratoscope.results.comparison import Comparison
+from stratoscope.results.finetuned import Finetuned
 
 MOSTLY = 2 / 3
 """Share of pairs of layers that must agree before a curve is said to rise with depth."""
+QUANTILES = 400
+"""Values that stand for a normal distribution, where a score has an interval and no replicates."""
+Freezing = Mapping[str, Sequence[Finetuned]]
+"""Runs of one model on one task by what was frozen, `top:4` or `bottom:4`; one run per seed."""
 
 
 def _top_changes_more(scores: Scores, *, base: str, tuned: str) -> Evidence:
@@ -63,6 +70,45 @@ def _lower_more_alike(scores: Scores, *, first: str, second: str) -> Evidence:
     return scores.evidence(
         raising={"similarity_lower": scores.mean_between(first, second, (0, 0))},
         lowering={"similarity_upper": scores.mean_between(first, second, (1, 1))},
+    )
+
+
+def _family_more_alike(scores: Scores, *, first: str, second: str) -> Evidence:
+    """Blocks of all layers of both models; models of other families are compared with each of the two."""
+    family = scores.models[first].family
+    strangers = [m.name for m in scores.models.values() if not m.is_control and m.family not in (family, SAVED)]
+    same = average(scores.between(first, second), f"layers of {first} and {second}")
+    across = [average(scores.between(one, other), f"layers of {one} and {other}")
+              for one in (first, second) for other in strangers]  # fmt: skip
+    return scores.evidence(
+        raising={"similarity_within": same},
+        lowering={"similarity_across": np.mean(across, axis=0)},
+        words={"family": family, "strangers": ", ".join(strangers)},
+    )
+
+
+def _adjacent_more_alike(scores: Scores, *, model: str) -> Evidence:
+    layers = np.array(scores.layers(model))
+    if len(layers) < FEWEST_LAYERS:
+        raise CannotTellError(FEW_LAYERS, f"{len(layers)} layers of {model} were compared, {FEWEST_LAYERS} are needed")
+    apart = np.abs(layers[:, None] - layers)
+    if not (apart == 1).any():
+        raise CannotTellError(OTHER_LAYERS, f"no two adjacent layers of {model} were compared")
+    own = scores.between(model, model)
+    near, far = (average(own[:, where], f"layers of {model}") for where in (apart == 1, apart > 1))
+    return scores.evidence(raising={"similarity_adjacent": near}, lowering={"similarity_others": far})
+
+
+def _bottom_cheaper(runs: Freezing, *, top: str, bottom: str) -> Evidence:
+    """Scores of runs are averaged over seeds; their errors count as independent, which only widens the interval."""
+    low, high = (np.array([r.score.value for r in runs[how]]).mean() for how in (top, bottom))
+    wide = [(r.score.high - r.score.low, len(runs[how])) for how in (top, bottom) for r in runs[how]]
+    error = np.sqrt(sum((w / n) ** 2 for w, n in wide)) / (2 * NormalDist().inv_cdf(0.975))
+    drawn = [NormalDist().inv_cdf((k + 0.5) / QUANTILES) for k in range(QUANTILES)]
+    return Evidence(
+        d=high - low + error * np.array([0.0, *drawn]),
+        interval=Interval(0.95, PERCENTILES, QUANTILES),
+        numbers={"score_top": float(low), "score_bottom": float(high)},
     )
 
 
@@ -270,6 +316,28 @@ LOWER_MORE_ALIKE = Claim(
     " {similarity_upper}, a difference of {D}",
     statistic=_lower_more_alike,
 )
+FAMILY_MORE_ALIKE = Claim(
+    id="wu2020-family-more-alike",
+    claim="Models of one family are more similar to each other than to models of other families.",
+    source="Wu et al. 2020, section 5.1",
+    value="mean similarity of the layers of two models of one family minus that of either with other families",
+    margin=CLEAR_DIFFERENCE,
+    margin_meaning="a difference of mean similarity that is clear",
+    text="Layers of {first} and {second}, both {family}, have a mean similarity of {similarity_within}, with those of"
+    " {strangers} {similarity_across}, a difference of {D}",
+    statistic=_family_more_alike,
+)
+ADJACENT_MORE_ALIKE = Claim(
+    id="wu2020-adjacent-more-alike",
+    claim="Adjacent layers are more similar than layers further apart.",
+    source="Wu et al. 2020, section 5.1",
+    value="mean similarity of adjacent layers of a model minus that of its other layers",
+    margin=CLEAR_DIFFERENCE,
+    margin_meaning="a difference of mean similarity that is clear",
+    text="Adjacent layers of {model} have a mean similarity of {similarity_adjacent}, layers further apart"
+    " {similarity_others}, a difference of {D}",
+    statistic=_adjacent_more_alike,
+)
 LOCALIZATION_RISES = Claim(
     id="wu2020-localization-rises",
     claim="Higher layers are more localized than lower ones.",
@@ -292,5 +360,25 @@ LESS_LOCALIZED_AT_TOP = Claim(
     " {tuned}, a difference of {D}",
     statistic=_less_localized_at_top,
 )
+BOTTOM_CHEAPER = Claim(
+    id="wu2020-freezing-bottom-cheaper",
+    claim="Freezing the bottom layers in fine-tuning costs no more than freezing as many top layers.",
+    source="Wu et al. 2020, appendix D",
+    value="the metric with the bottom blocks frozen minus that with as many top blocks frozen",
+    margin=-ONE_POINT,
+    margin_meaning="no more than one point of the metric worse",
+    text="On {task} {base} reaches {score_bottom} with {bottom} frozen and {score_top} with {top} frozen, a difference"
+    " of {D}",
+    statistic=_bottom_cheaper,
+)
 ON_ATTENTION = (ATTENTION_TOP_CHANGES_MORE, FAMILIES_ALIKE, HEADS_MATCH_MORE, FIRST_RECURS)
-CLAIMS = (TOP_CHANGES_MORE, LOWER_MORE_ALIKE, LOCALIZATION_RISES, LESS_LOCALIZED_AT_TOP, *ON_ATTENTION)
+CLAIMS = (
+    TOP_CHANGES_MORE,
+    FAMILY_MORE_ALIKE,
+    LOWER_MORE_ALIKE,
+    ADJACENT_MORE_ALIKE,
+    LOCALIZATION_RISES,
+    LESS_LOCALIZED_AT_TOP,
+    BOTTOM_CHEAPER,
+    *ON_ATTENTION,
+)

@@ -24,6 +24,7 @@ from stratoscope.cli.commands import (
     lists,
     perplexity,
     report,
+    reproduce,
     study,
 )
 from stratoscope.cli.options import Command
@@ -38,6 +39,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "demo": demo.demo,
     "finetune": finetune.finetune,
     "study finetuned": study.finetuned,
+    "study similarity": study.similarity,
     "study attention": attention.study_attention,
     "compare": compare.compare,
     "attention": attention.attention,
@@ -45,6 +47,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "cut": cut.cut,
     "prune": finetune.prune,
     "perplexity": perplexity.perplexity,
+    "reproduce": reproduce.reproduce,
     "findings": findings.findings,
     "report": report.report,
     "measures": lists.measures,

@@ -57,6 +57,7 @@ def _row(name: str, file: str, what: str, command: str, cls: str, *, format: int
 KINDS: tuple[Kind, ...] = (
     _row("study", "study.json", "a study", "study finetuned", "Study", format=2, page=True),
     _row("depth", "depth.json", "a model judged at every depth", "depth", "Depth", format=2, page=True),
+    _row("reproduction", "reproduction.json", "a reproduction", "reproduce", "Reproduction", page=True),
     _row("comparison", "result.json", "a comparison", "compare", "Comparison", format=3, page=True),
     _row("attention", "attention.json", "a comparison of attention", "attention", "Attention", page=True),
     _row("perplexity", "perplexity.json", "perplexities", "perplexity", "Perplexities", format=2, page=True),

@@ -12,7 +12,9 @@ from stratoscope.cli.options import command
 from stratoscope.core.progress import Progress
 from stratoscope.studies.compare.options import CompareOptions
 
-Models = Annotated[list[str], typer.Argument(help="Checkpoint folders, .gguf files or hub ids.", metavar="MODEL...")]
+Models = Annotated[
+    list[str], typer.Argument(help="Checkpoint folders, .gguf files, saved activations or hub ids.", metavar="MODEL...")
+]
 Data = Annotated[
     str, typer.Option("--data", help="Text file, JSONL, CSV, TSV, Parquet, CoNLL-U, column file or hub data set.")
 ]
