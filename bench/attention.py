@@ -31,7 +31,7 @@ SAMPLE = 10
 """Sentences that the loops are timed on."""
 GOALS = {"frobenius": 15, "pearson": 40, "js": 15}
 NAMES = tuple(GOALS)
-HEADING = "## Attention"
+HEADING, REAL = "## Attention", "## Attention on real weights"
 
 
 def sentence(k: int) -> Any:
@@ -231,10 +231,10 @@ def page(args: Any, found: Any, bare: float, tenth: float) -> str:
     facts = "\n".join(f"- {name}: {value}" for name, value in machine().items())
     sections = (
         f"{HEADING}\n\n2 models × 12 layers × 12 heads, {args.sentences} made-up sentences of about {WORDS} words,"
-        " every layer with every other; one thread, contenders taking turns, medians of"
-        f" {args.rounds} rounds.\n\n- command: `python bench/attention.py`\n{facts}",
+        " every layer with every other; one thread, contenders taking turns, medians over the"
+        f" rounds.\n\n- command: `python bench/attention.py --rounds {args.rounds}`\n{facts}",
         _table(head, rows),
-        "Memory is beyond that of an idle process; numba's compiler takes most of ours. With a tenth of the sentences js"
+        "Memory is beyond an idle process's; numba's compiler takes most of ours. With a tenth of the sentences js"
         f" takes {fewer:.0f} MB.",
         _table(("one thread", "billion logarithms a second", "of the faster library"), logs),
         f"The kernel takes {mine / best:.0%} of the logarithms a second that the faster library's bare logarithm"

@@ -40,6 +40,7 @@ from pathlib import Path
 from statistics import median
 
 from attention import HEADING as ATTENTION
+from attention import REAL
 from inputs import Rows, fetch_mpnet, make_rows, read_rows
 from meter import cores, machine
 from peers import PEERS, install, refused
@@ -122,7 +123,7 @@ def main() -> None:
     if out := args.out or (None if args.small else HERE / "RESULTS.md"):
         out.parent.mkdir(parents=True, exist_ok=True)
         before = out.read_text(encoding="utf-8") if out.is_file() else ""
-        kept = [section_of(before, heading) for heading in (VALIDATION, ATTENTION)]
+        kept = [section_of(before, heading) for heading in (VALIDATION, ATTENTION, REAL)]
         out.write_text("\n".join(filter(None, (text, *kept))), encoding="utf-8")
         _say(f"written to {out}")
 

@@ -78,6 +78,19 @@ def test_heads_match_more_than_layers_on_scales_from_0_to_1() -> None:
     assert not [s for s in judged({"js": flat}, BASE, OTHER) if s.id.startswith("wu2020-heads-match-more")]
 
 
+def test_heads_that_match_a_random_model_as_well_say_nothing() -> None:
+    control = model("random", role="control")
+
+    def js(random: float) -> Score:
+        return lambda a, x, b, y: random if "random" in (a, b) else 0.8
+
+    scores = {"ckasim": lambda *_: 0.5}
+    same = named(judged({"js": js(0.8), **scores}, BASE, OTHER, control), "wu2020-heads-match-more")
+    assert (same.verdict, kind(same)) == (OPEN, "random initialisation")
+    less = named(judged({"js": js(0.6), **scores}, BASE, OTHER, control), "wu2020-heads-match-more")
+    assert less.verdict == HOLDS
+
+
 def test_what_cannot_be_told() -> None:
     short = model("short", 3)
     found = named(judged({"js": flat}, short), "wu2020-first-layer-recurs")

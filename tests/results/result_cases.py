@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from alignment_cases import alignment, injection, recovery
 from stratoscope.core.curve import Curve
 from stratoscope.core.matrix import Layer, Matrix
 from stratoscope.core.model import ModelInfo
@@ -228,7 +229,10 @@ BARE = {
 }
 RESULTS: dict[str, Result] = {
     r.KIND: r
-    for r in (COMPARISON, ATTENTION, DEPTH, CUT, FINETUNED, PRUNED, PERPLEXITIES, PROBING, STUDY, REPRODUCTION)
+    for r in (
+        *(COMPARISON, ATTENTION, DEPTH, CUT, FINETUNED, PRUNED, PERPLEXITIES, PROBING, STUDY, REPRODUCTION),
+        *(alignment(), injection(), recovery()),
+    )
 }
 
 

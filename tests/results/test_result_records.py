@@ -265,6 +265,9 @@ def test_a_record_that_lacks_a_field_is_damaged(name: str, tmp_path: Path) -> No
         "perplexity": "points",
         "reproduction": "done",
         "probing": "layers",
+        "alignment": "fits",
+        "injection": "own",
+        "recovery": "recovered",
     }
     for field in (needed.get(name, "weights"), "arrays_sha256"):
         less = {k: v for k, v in plain.items() if k not in (field, "sha256")}

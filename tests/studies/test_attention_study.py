@@ -172,3 +172,9 @@ def test_intervals_are_over_sentences_and_the_control_is_marked(models: list[str
 def test_what_cannot_be_compared_is_refused(options: dict[str, Any], said: str, models: list[str], text: str) -> None:
     with pytest.raises(StratoscopeError, match=said):
         attention(models, data=text, **options)
+
+
+def test_saved_activations_have_no_attention(models: list[str], text: str, tmp_path: Path) -> None:
+    (tmp_path / "elmo.hdf5").write_bytes(b"")
+    with pytest.raises(StratoscopeError, match=r"elmo\.hdf5.*no attention"):
+        attention([models[0], tmp_path / "elmo.hdf5"], data=text)

@@ -94,10 +94,11 @@ def judge_attention(attention: Attention) -> tuple[Statement, ...]:
         found.append(on(wu2020.FAMILIES_ALIKE, {}))
     if {"js", "ckasim"} <= set(attention):
         heads, aggregate = (Scores.of(attention, name) for name in ("js", "ckasim"))
+        control = next((m.name for m in attention.models if m.is_control), None)
         for first, second in combinations(trained, 2):
             if not _same_shape(first, second):
                 roles = {"first": first.name, "second": second.name}
-                outcome = _outcome(wu2020.HEADS_MATCH_MORE, heads, **roles, aggregate=aggregate)
+                outcome = _outcome(wu2020.HEADS_MATCH_MORE, heads, **roles, aggregate=aggregate, control=control)
                 found.append(judge.statement(wu2020.HEADS_MATCH_MORE, outcome, roles, "js, ckasim"))
     return tuple(found)
 
@@ -255,7 +256,7 @@ class _Judge:
         return next((m.name for m in models.values() if m.is_control and _same_shape(m, models[base])), None)
 
 
-def _outcome(claim: Claim, subject: Scores | Depth | wu2020.Localization, **roles: str | Scores) -> Outcome:
+def _outcome(claim: Claim, subject: Scores | Depth | wu2020.Localization, **roles: str | Scores | None) -> Outcome:
     try:
         return weigh(claim, claim.statistic(subject, **roles))
     except CannotTellError as e:

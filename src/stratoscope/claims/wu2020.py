@@ -220,16 +220,30 @@ def _first_recurs(scores: Scores, *, model: str) -> Evidence:
     )
 
 
-def _heads_match_more(matched: Scores, *, first: str, second: str, aggregate: Scores) -> Evidence:
-    """JS as a share of what it can be, 1 - JSD / ln 2, so that both measures go from 0 to 1."""
-    js, cka = (
-        average(b.reshape(len(b), -1), f"layers of {first} and {second}")
-        for b in (1 - (1 - matched.between(first, second)) / np.log(2), aggregate.between(first, second))
-    )
+def _heads_match_more(
+    matched: Scores, *, first: str, second: str, aggregate: Scores, control: str | None = None
+) -> Evidence:
+    """JS as a share of what it can be, 1 - JSD / ln 2, so that both measures go from 0 to 1.
+
+    The best of several unrelated heads is similar too: beside a random initialisation, the difference must be more than
+    the two models have with it.
+    """
+
+    def both(one: str, other: str) -> tuple[Values, Values]:
+        blocks = (1 - (1 - matched.between(one, other)) / np.log(2), aggregate.between(one, other))
+        js, cka = (average(b.reshape(len(b), -1), f"layers of {one} and {other}") for b in blocks)
+        return js, cka
+
+    js, cka = both(first, second)
+    interval, beside = matched.matrix.interval, None
+    if control is not None:
+        apart = np.mean([np.subtract(*both(name, control)) for name in (first, second)], axis=0)
+        beside = Evidence(d=js - cka - apart, interval=interval)
     return Evidence(
         d=js - cka,
-        interval=matched.matrix.interval,
+        interval=interval,
         numbers={"js": float(1 - (1 - js[0]) * np.log(2)), "js_share": float(js[0]), "ckasim": float(cka[0])},
+        control=beside,
     )
 
 

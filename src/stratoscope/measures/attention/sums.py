@@ -97,11 +97,13 @@ def _add_correlations_(made: Mapping[str, Doubles], values: Doubles, sentence: H
     """
     lengths = sentence.lengths
     starts = np.cumsum(lengths) - lengths
-    centred = values - np.repeat(np.add.reduceat(values, starts, axis=1) / lengths, lengths, axis=1)
+    mean = np.add.reduceat(values, starts, axis=1) / lengths
+    centred = (values - np.repeat(mean, lengths, axis=1)).astype(np.float32)  # rounded once the mean is gone
     squares = np.add.reduceat(np.square(centred), starts, axis=1)
     varies = squares > np.square(constant) / lengths  # weights of size 1 / length
-    centred *= np.repeat(np.where(varies, 1 / np.sqrt(np.where(varies, squares, 1)), 0), lengths, axis=1)
-    unit = torch.from_numpy(centred.astype(np.float32))
+    scale = np.where(varies, 1 / np.sqrt(np.where(varies, squares, 1)), 0).astype(np.float32)
+    centred *= np.repeat(scale, lengths, axis=1)
+    unit = torch.from_numpy(centred)
     for start in range(0, unit.shape[1], PLACES):
         made[CORRELATION][...] += upper_gram(unit[:, start : start + PLACES])
     if varies.all():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from stratoscope.measures.attention.table import attention_measure
 from stratoscope.report.labels import number, printable, slugs
 from stratoscope.report.outline import Card, Section, Sections, Switch
 from stratoscope.report.pictures import Attended, Curves, Heads, Heatmap, Line, Patterns, Table, tight_range
+from stratoscope.report.sections.comparison import drift_curves, pairs
 from stratoscope.report.sections.layers import band_note, drift, drift_cards, drift_pictures, interval_words, when_of
 from stratoscope.results.attention import Attention
 
@@ -25,11 +27,7 @@ def sections(result: Attention) -> Sections:
     measures = tuple(result)
     chosen = "js" if "js" in measures else measures[0]
     data = result.data
-    kinds = [
-        name
-        for name, given in (("causal", data.get("causal")), ("special tokens kept", data.get("keep_specials")))
-        if given
-    ]
+    kinds = [name for key, name in (("causal", "causal"), ("keep_specials", "special tokens kept")) if data.get(key)]
     heads = sum(result.heads_of)
     return Sections(
         title="Attention of " + ", ".join(printable(m.name) for m in result.models),
@@ -46,17 +44,11 @@ def sections(result: Attention) -> Sections:
     )  # fmt: skip
 
 
-def _pairs(result: Attention) -> list[tuple[str, str]]:
-    """A base and a model to compare with it layer by layer: what the run knows, else the first model and each other."""
-    trained = [m for m in result.models if not m.is_control]
-    known = [(m.base, m.name) for m in trained if m.base in {t.name for t in trained}]
-    return [(str(a), b) for a, b in known] or [(trained[0].name, m.name) for m in trained[1:]]
-
-
 def _cards(result: Attention, measure: str) -> Iterator[Card]:
-    for base, name in _pairs(result)[:2]:
+    controls = {m.name for m in result.models if m.is_control}
+    for base, name in pairs(result)[:2]:
         curve = drift(result[measure], base, name)
-        if curve is not None:
+        if curve is not None and name not in controls:
             yield from drift_cards(curve, base=base, measure=measure)
     if result.head_measures:
         table = result.redundant()
@@ -86,8 +78,8 @@ def _sections(result: Attention) -> Iterator[Section]:
     yield Section("similarity", "Similarity of layers", heats, width="tall")
     curves = drift_pictures(
         result,
-        lambda m: {b: curve for a, b in _pairs(result) if (curve := drift(m, a, b)) is not None},
-        base=", ".join(dict.fromkeys(a for a, _ in _pairs(result))),
+        partial(drift_curves, result),
+        base=", ".join(dict.fromkeys(a for a, _ in pairs(result))),
         place=files,
         when=when,
         file="drift",

@@ -85,7 +85,7 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
     yield Section("similarity", "Similarity of layers", heats, width="full" if wide else "tall")
     drifts = drift_pictures(
         comparison,
-        partial(_drifts, comparison),
+        partial(drift_curves, comparison),
         base=next((base for base, _ in pairs(comparison)), ""),
         place=files,
         when=when,
@@ -104,7 +104,7 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
         )
 
 
-def _drifts(comparison: Comparison, matrix: Matrix) -> dict[str, Curve]:
+def drift_curves(comparison: Comparison, matrix: Matrix) -> dict[str, Curve]:
     """Drift curves by what the legend calls them."""
     wanted = pairs(comparison)
     found = {pair: drift(matrix, *pair) for pair in wanted}

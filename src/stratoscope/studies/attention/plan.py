@@ -19,8 +19,9 @@ from stratoscope.data.corpus import Corpus
 from stratoscope.measures.attention.layers import HeadAxis
 from stratoscope.measures.attention.table import AttentionMeasure, attention_measures
 from stratoscope.models.open.loading import load_config, resolve
+from stratoscope.models.saved.files import is_saved
 from stratoscope.models.text.encoder import IntArray
-from stratoscope.studies.asked import Model
+from stratoscope.studies.asked import Model, spec_of
 from stratoscope.studies.attention.options import AttentionOptions
 from stratoscope.studies.compare.options import CompareOptions
 from stratoscope.studies.compare.plan import Plan, make_plan
@@ -124,6 +125,8 @@ def plan_attention(
     measures = attention_measures(options.measures)
     if 0 in (options.layers or ()):
         raise StratoscopeError("attention has no layer 0: block k is layer k; leave 0 out of --layers")
+    if saved := next((spec_of(m).source for m in models if is_saved(spec_of(m).source)), None):
+        raise StratoscopeError(f"'{saved}' holds saved activations, which have no attention; give a checkpoint")
     shared = {f.name for f in fields(AttentionOptions)} & {f.name for f in fields(CompareOptions)} - {"measures"}
     about_words = CompareOptions(measures=("ckasim-debiased",), **{name: getattr(options, name) for name in shared})
     words = make_plan(models, data, about_words, progress)

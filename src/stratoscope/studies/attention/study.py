@@ -25,10 +25,11 @@ from stratoscope.measures.table import chance_level, parse
 from stratoscope.models.text.encoder import words_of
 from stratoscope.results.attention import Attention, Pattern
 from stratoscope.runs.run import Draw, Run
-from stratoscope.studies.asked import Model, chosen, data_asked, models_asked, request_for, run_study, several, spec_of
+from stratoscope.studies.asked import Model, chosen, request_for, run_study, several
 from stratoscope.studies.attention.options import AttentionOptions
 from stratoscope.studies.attention.plan import AttentionPlan, plan_attention
 from stratoscope.studies.attention.work import EMPTY, OpenModels, Shared, pack_texts, read_shard
+from stratoscope.studies.compare.study import asked_of
 
 SPECIALS = "(special tokens)"
 TOGETHER = 64
@@ -52,17 +53,13 @@ def attention(
     """
     options, progress = chosen(AttentionOptions, options, keywords), progress or Silent()
     plan = plan_attention(several(models), data, options, progress)
-    given = [spec for spec in plan.words.specs if not spec.random_init]
-    names = {"name": [spec.name for spec in given]} if any(spec_of(m).name for m in several(models)) else {}
-    asked = {"models": [spec.source for spec in given], **names, **data_asked(data), **models_asked(given)}
-    asked |= {} if given[0].dtype == "float32" else {"dtype": given[0].dtype}
     measures = [m.name for m in plan.measures]
     return run_study(
         request_for("attention", plan.words.inputs, options, measures=measures),
         options,
         out,
         lambda running: compare_heads(plan, running),
-        asked=asked,
+        asked=asked_of(plan.words, models, data),
         work=float(plan.axis.starts[-1]) ** 2 * float(np.square(plan.lengths).sum()) * len(measures),
         progress=progress,
         draw=draw,

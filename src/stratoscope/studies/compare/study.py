@@ -91,16 +91,12 @@ def _compare(
     targets = _targets(plan)
     for path in targets:
         check_target(path, overwrite=options.overwrite)
-    given = [spec for spec in plan.specs if not spec.random_init]
-    names = {"name": [spec.name for spec in given]} if any(spec_of(m).name for m in models) else {}
-    asked = {"models": [spec.source for spec in given], **names, **data_asked(data), **models_asked(given)}
-    asked |= {} if given[0].dtype == "float32" else {"dtype": given[0].dtype}
     comparison = run_study(
         plan.request,
         options,
         out,
         lambda running: score_plan(plan, read_plan(plan, running), running),
-        asked=asked | command,
+        asked=asked_of(plan, models, data) | command,
         work=work_of(plan),
         keep=lambda part: options.keep and part.startswith(part_prefix(PART)),
         progress=progress,
@@ -110,6 +106,14 @@ def _compare(
         if not path.exists():
             progress.note(f"{path} was not written, because the result was there already; give --overwrite")
     return comparison
+
+
+def asked_of(plan: Plan, models: Model | Sequence[Model], data: str | Path | Corpus) -> dict[str, Any]:
+    """The models and the data in the user's own words."""
+    given = [spec for spec in plan.specs if not spec.random_init]
+    names = {"name": [spec.name for spec in given]} if any(spec_of(m).name for m in several(models)) else {}
+    asked = {"models": [spec.source for spec in given], **names, **data_asked(data), **models_asked(given)}
+    return asked | ({} if given[0].dtype == "float32" else {"dtype": given[0].dtype})
 
 
 def work_of(plan: Plan) -> float:
