@@ -89,8 +89,8 @@ def _flag(f: dataclasses.Field[Any], hint: Any, known: Option) -> inspect.Parame
     """The parameter of an option."""
     flag, kind = flag_of(f.name, known), hint
     default: Any = f.default
-    if known.parse is not None:
-        kind = str | None
+    if known.parse is not None:  # the default is text as well: it is parsed like what is typed
+        kind, default = str | None, ",".join(map(str, default)) if isinstance(default, tuple) else default
     elif get_origin(hint) is tuple:
         kind, default = list[str], list(default)
     elif default is True:
