@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from toys import KilledError, classification, killing, plain
+from toys import KilledError, classification, distinct, killing, plain
 
 import stratoscope as ss
 import tiny
@@ -20,6 +21,7 @@ from stratoscope.core.progress import Silent
 from stratoscope.core.statement import FAILS, HOLDS, OPEN
 from stratoscope.data.corpus import Corpus, Sentence
 from stratoscope.models.open.loading import ModelSpec
+from stratoscope.report.write import write_report
 from stratoscope.results.alignment import IDENTITY, SHUFFLED, Alignment
 from stratoscope.results.finetuned import Finetuned
 from stratoscope.runs.folder import RunFolder
@@ -197,6 +199,16 @@ def test_a_head_reads_the_mapped_state_of_another_seed(learnt: tuple[Finetuned, 
     assert result[SHUFFLED].value < 0.9
     assert {i.name for i in result.injected if i.baseline} == {SHUFFLED, IDENTITY, RANDOM_LABELS, RANDOM_HEAD}
     assert [m.name for m in result.models] == [i.name for i in result.own]
+
+
+def test_an_injection_that_no_method_can_make_is_one_sentence(learnt: tuple[Finetuned, ...], tmp_path: Path) -> None:
+    few = replace(classification(), train=classification().train[:12])
+    first, second = (f.folder for f in learnt)
+    with pytest.raises(StratoscopeError, match="no map could be fitted .* at least 20 paired rows .* got 12") as e:
+        inject(first, second, few, out=tmp_path, options=InjectOptions(method=("ridge", "cca")), draw=write_report)
+    assert "\n" not in str(e.value)
+    with pytest.raises(StratoscopeError, match="cca is left out"):  # as many directions as rows: the floor alone is left
+        inject(first, second, distinct(), out=tmp_path / "b", options=InjectOptions(method=("cca",)))
 
 
 def test_recovery_of_a_known_bijection(tmp_path: Path) -> None:
