@@ -207,7 +207,9 @@ def test_an_injection_that_no_method_can_make_is_one_sentence(learnt: tuple[Fine
     with pytest.raises(StratoscopeError, match="no map could be fitted .* at least 20 paired rows .* got 12") as e:
         inject(first, second, few, out=tmp_path, options=InjectOptions(method=("ridge", "cca")), draw=write_report)
     assert "\n" not in str(e.value)
-    with pytest.raises(StratoscopeError, match="cca is left out"):  # as many directions as rows: the floor alone is left
+    with pytest.raises(
+        StratoscopeError, match="cca is left out"
+    ):  # as many directions as rows: the floor alone is left
         inject(first, second, distinct(), out=tmp_path / "b", options=InjectOptions(method=("cca",)))
 
 
