@@ -204,7 +204,7 @@ def test_a_head_reads_the_mapped_state_of_another_seed(learnt: tuple[Finetuned, 
 def test_an_injection_that_no_method_can_make_is_one_sentence(learnt: tuple[Finetuned, ...], tmp_path: Path) -> None:
     few = replace(classification(), train=classification().train[:12])
     first, second = (f.folder for f in learnt)
-    with pytest.raises(StratoscopeError, match="no map could be fitted .* at least 20 paired rows .* got 12") as e:
+    with pytest.raises(StratoscopeError, match=r"no map could be fitted .* at least 20 paired rows .* got 12") as e:
         inject(first, second, few, out=tmp_path, options=InjectOptions(method=("ridge", "cca")), draw=write_report)
     assert "\n" not in str(e.value)
     with pytest.raises(

@@ -109,8 +109,8 @@ def _reading(sides: Sequence[tuple[int, int]], words: float) -> float:
 def _aligning(job: Job, sides: Sequence[tuple[int, int]]) -> float:
     """Reading, and fitting: exact maps by decompositions of both spaces, networks by passes over the rows."""
     chosen = job.chosen()
-    rows = chosen.train + chosen.test
-    reading = _reading(sides, _text(job.data, rows)) if job.data else 0.0
+    rows = float(chosen.train + chosen.test)
+    reading = _reading(sides, _text(job.data, int(rows))) if job.data else 0.0
     if job.run == "study recovery":
         widths = [float(d) for d in chosen.dim] * chosen.truths
     else:
