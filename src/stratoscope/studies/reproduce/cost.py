@@ -110,7 +110,8 @@ def _aligning(job: Job, sides: Sequence[tuple[int, int]]) -> float:
     """Reading, and fitting: exact maps by decompositions of both spaces, networks by passes over the rows."""
     chosen = job.chosen()
     rows = float(chosen.train + chosen.test)
-    reading = _reading(sides, _text(job.data, int(rows))) if job.data else 0.0
+    flop = _reading(sides, _text(job.data, int(rows))) if job.data else 0.0
+    widths: list[float]
     if job.run == "study recovery":
         widths = [float(d) for d in chosen.dim] * chosen.truths
     else:
@@ -118,7 +119,9 @@ def _aligning(job: Job, sides: Sequence[tuple[int, int]]) -> float:
         blocks, width = sides[0]
         widths = [float(width)] * (blocks + 1) * number * (2 if job.before else 1)
     networks = len({"inn", "mlp"} & set(chosen_methods(chosen.method)))
-    return reading + sum(rows * EXACT * d**2 + networks * TRAINING * (d**2 + COUPLINGS * d) for d in widths)
+    for d in widths:
+        flop += rows * EXACT * d * d + networks * TRAINING * (d * d + COUPLINGS * d)
+    return flop
 
 
 def _scoring(sides: Sequence[tuple[int, int]], words: float) -> float:
