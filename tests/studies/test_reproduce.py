@@ -199,7 +199,8 @@ def test_states_are_injected_between_every_pair_and_tuned_models_aligned_beside_
     assert [m.source for m in found["2-3"].models] == tuned[1:]
     with pytest.raises(StratoscopeError, match="pairs of models, got 1"):
         jobs_of(read_protocol("ren2023", "table5"), ReproduceOptions(models=("a",), tasks=("sst2",)), tmp_path)
-    *_, job = jobs_of(read_protocol("ren2023", "fig5"), replace(given, data="t"), tmp_path)
+    *_, job, attention = jobs_of(read_protocol("ren2023", "fig5"), replace(given, data="t"), tmp_path)
+    assert (job.chosen().unit, attention.chosen().unit) == ("mean", "attention")
     assert ([m.source for m in job.models], [m.source for m in job.before]) == (tuned, ["a", "b", "c"])
     assert "--before a --before b --before c --data t" in job.command(tmp_path)
 

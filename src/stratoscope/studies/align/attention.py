@@ -81,5 +81,6 @@ def read_pairs(plan: AttentionPlan, pairs: WordPairs, running: Run) -> MemoryRow
             return {"weights": torch.cat([reader.picked[k] for k in places])}
 
         key = [plan.key, spec.label, [[k, *p.tolist()] for k, p in pairs.places.items()]]
-        matrices += running.part("attention", key, weights)["weights"].split(heads, dim=1)
+        found = running.part("attention", key, weights)["weights"]
+        matrices += found.reshape(len(found), -1, heads).unbind(1)
     return MemoryRows([m.contiguous() for m in matrices])

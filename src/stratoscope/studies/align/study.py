@@ -25,7 +25,7 @@ from stratoscope.data.corpus import Corpus
 from stratoscope.results.alignment import Alignment, LayerFit
 from stratoscope.runs.run import Draw, Run
 from stratoscope.statistics.rows import LayerRows
-from stratoscope.studies.align.attention import ATTENTION, WordPairs, read_pairs, sample_pairs
+from stratoscope.studies.align.attention import ATTENTION, FROM_A_TEXT, WordPairs, read_pairs, sample_pairs
 from stratoscope.studies.align.options import AlignOptions
 from stratoscope.studies.align.work import (
     chosen_methods,
@@ -63,8 +63,11 @@ class Work:
     @cached_property
     def pairs_of_words(self) -> WordPairs | None:
         """The sample of them that is read."""
+        if self.attention is None:
+            return None
         o = self.options
-        return self.attention and sample_pairs(self.attention.lengths, o.train + o.test, seed=o.seed)
+        number = o.train + o.test + 2 * FROM_A_TEXT  # a text is on one side, whole
+        return sample_pairs(self.attention.lengths, number, seed=o.seed)
 
     @cached_property
     def axis(self) -> list[tuple[Layer, int]]:
