@@ -135,7 +135,7 @@ def test_seeds_before_and_after_and_a_sample_of_pairs(checkpoints: Path, tmp_pat
 
 
 def test_attention_is_aligned_between_word_pairs(checkpoints: Path, tmp_path: Path) -> None:
-    """Against weights of plain transformers: rows are the sampled word pairs, columns the heads of a block."""
+    """Rows are the sampled word pairs, columns the heads of a block, as the text read alone has them."""
     models = [ModelSpec(str(checkpoints / "base"), name=n) for n in "ab"]
     before = [ModelSpec(str(checkpoints / n), name=f"old-{n}") for n in ("base", "tuned")]
     options = AlignOptions(**QUICK, unit="attention")
