@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from toys import KilledError, classification, killing, plain
+from toys import KilledError, classification, distinct, killing, plain
 
 import stratoscope as ss
 import tiny
@@ -19,17 +20,24 @@ from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Silent
 from stratoscope.core.statement import FAILS, HOLDS, OPEN
 from stratoscope.data.corpus import Corpus, Sentence
-from stratoscope.models.open.loading import ModelSpec
+from stratoscope.models.open.loading import ModelSpec, open_model
+from stratoscope.models.read.attention import AttentionReader
+from stratoscope.models.read.loop import read
+from stratoscope.models.text.rows import Rows, encode_for
+from stratoscope.report.write import write_report
 from stratoscope.results.alignment import IDENTITY, SHUFFLED, Alignment
 from stratoscope.results.finetuned import Finetuned
 from stratoscope.runs.folder import RunFolder
 from stratoscope.runs.run import Run
 from stratoscope.statistics.rows import gather
 from stratoscope.studies.align import study
+from stratoscope.studies.align.attention import read_pairs, sample_pairs
 from stratoscope.studies.align.inject import RANDOM_HEAD, RANDOM_LABELS, inject
 from stratoscope.studies.align.options import AlignOptions, InjectOptions
 from stratoscope.studies.align.study import align, comparing
 from stratoscope.studies.align.work import fit_layers, split_rows
+from stratoscope.studies.attention.options import AttentionOptions
+from stratoscope.studies.attention.plan import plan_attention
 from stratoscope.studies.compare.plan import make_plan
 from stratoscope.studies.compare.study import read_plan
 
@@ -126,6 +134,48 @@ def test_seeds_before_and_after_and_a_sample_of_pairs(checkpoints: Path, tmp_pat
     assert len({(f.x.model, f.y.model) for f in some.fits}) == 2
 
 
+def test_attention_is_aligned_between_word_pairs(checkpoints: Path, tmp_path: Path) -> None:
+    """Rows are the sampled word pairs, columns the heads of a block, as the text read alone has them."""
+    models = [ModelSpec(str(checkpoints / "base"), name=n) for n in "ab"]
+    before = [ModelSpec(str(checkpoints / n), name=f"old-{n}") for n in ("base", "tuned")]
+    options = AlignOptions(**QUICK, unit="attention")
+    result = align(*models, before=before, data=texts(), out=tmp_path, options=options)
+    assert result.layers() == tuple(range(1, tiny.LAYERS + 1))
+    assert result.data["unit"] == "attention"
+    assert not result.norms
+    assert max(f.fit.error.value for f in result.of("ridge")) < 1e-3  # one model, twice
+    assert min(f.fit.error.value for f in result.of("ridge", "before")) > 0.05
+    stays = {s.id.partition(":")[0]: s.verdict for s in result.statements}
+    assert stays["ren2023-attention-stays-alignable"] == HOLDS
+    assert "ren2023-tuning-lowers-alignment" not in stays
+    plan = plan_attention(models, texts(), AttentionOptions(), Silent())
+    pairs = sample_pairs(plan.lengths, 240, seed=0)
+    with RunFolder.open(tmp_path / "rows") as folder:
+        rows = read_pairs(plan, pairs, Run(folder))
+    assert len(pairs.text) == len(gather(rows, 0)) >= 240
+    text, (words,) = next(iter(pairs.places)), [plan.words.rows]
+    alone = Corpus("one", (texts().sentences[text],), (0,))
+    model = open_model(models[0])
+    encoded = encode_for(model.encoder, alone.sentences, ["word"])
+    own = words.word[words.sentence == text]
+    reader = AttentionReader(encoded, Rows("", alone.fingerprint, "word", np.zeros_like(own), own, {}))
+    read(model, encoded, [reader])
+    heads = plan.heads[0]
+    expected = reader.texts[0].values.reshape(tiny.LAYERS, heads, len(own), len(own))
+    for k, place in enumerate(pairs.places[text]):
+        source, target = divmod(int(place), len(own))
+        np.testing.assert_allclose(gather(rows, 1)[k], expected[1, :, source, target], atol=1e-6)
+
+
+def test_word_pairs_are_a_seeded_sample_of_bounded_size() -> None:
+    lengths = np.array([1, 3, 100, 2, 0, 50])
+    every = sample_pairs(lengths, 10**6, seed=0)
+    assert {t: len(p) for t, p in every.places.items()} == {1: 9, 2: 32, 3: 4, 5: 32}
+    assert all(len(set(p.tolist())) == len(p) and p.max() < lengths[t] ** 2 for t, p in every.places.items())
+    assert max(every.places[2]) > 100  # from all of the text
+    assert len(sample_pairs(lengths, 5, seed=1).places) < 4
+
+
 def test_a_killed_run_resumes_pair_by_pair(
     checkpoints: Path, tmp_path: Path, found: Alignment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +247,18 @@ def test_a_head_reads_the_mapped_state_of_another_seed(learnt: tuple[Finetuned, 
     assert result[SHUFFLED].value < 0.9
     assert {i.name for i in result.injected if i.baseline} == {SHUFFLED, IDENTITY, RANDOM_LABELS, RANDOM_HEAD}
     assert [m.name for m in result.models] == [i.name for i in result.own]
+
+
+def test_an_injection_that_no_method_can_make_is_one_sentence(learnt: tuple[Finetuned, ...], tmp_path: Path) -> None:
+    few = replace(classification(), train=classification().train[:12])
+    first, second = (f.folder for f in learnt)
+    with pytest.raises(StratoscopeError, match=r"no map could be fitted .* at least 20 paired rows .* got 12") as e:
+        inject(first, second, few, out=tmp_path, options=InjectOptions(method=("ridge", "cca")), draw=write_report)
+    assert "\n" not in str(e.value)
+    with pytest.raises(
+        StratoscopeError, match="cca is left out"
+    ):  # as many directions as rows: the floor alone is left
+        inject(first, second, distinct(), out=tmp_path / "b", options=InjectOptions(method=("cca",)))
 
 
 def test_recovery_of_a_known_bijection(tmp_path: Path) -> None:

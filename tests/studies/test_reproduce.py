@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from toys import verdicts
 
 import stratoscope as ss
 import tiny
+from stratoscope.aligners import training
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.statement import VERDICTS
 from stratoscope.report.outline import sections_of
@@ -25,6 +28,8 @@ from stratoscope.studies.reproduce.protocol import ANALYSES, parse_protocol, pro
 
 ALL = [f"{paper} {item}" for paper, item in protocols()]
 SMALL = ("limit=10", "bootstrap=20", "max_steps=2", "warmup=0", "length=24", "freeze=top:1,bottom:1")
+FEW = ("train=40", "test=20", "layers=1,2", "dim=4", "workers=1")
+"""The same for maps; other protocols keep all of their layers."""
 """What makes a protocol run in seconds on a tiny model."""
 
 
@@ -37,20 +42,47 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Texts enough to fit maps on: every two of the short sentences."""
+    path = tmp_path_factory.mktemp("many") / "many.txt"
+    path.write_text("".join(f"{a} {b}\n" for a in tiny.SENTENCES for b in tiny.SENTENCES if a != b))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def third(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.checkpoint("bert", tmp_path_factory.mktemp("third") / "third", seed=3)
+
+
 def small(item: str) -> tuple[str, ...]:
     """Those of `SMALL` that the protocol has an option for."""
     protocol = read_protocol(*item.split())
     known = {f for a in protocol.analyses() for f in a.options_class().__dataclass_fields__} - {"freeze"}
     known |= set(protocol.vary)
-    return tuple(word for word in SMALL if word.partition("=")[0] in known)
+    return tuple(word for word in SMALL + FEW * (protocol.paper == "ren2023") if word.partition("=")[0] in known)
 
 
 @pytest.mark.parametrize("item", ALL)
-def test_every_protocol_runs_on_tiny_models(item: str, checkpoints: Path, text: str, rows: str, tmp_path: Path) -> None:
+def test_every_protocol_runs_on_tiny_models(
+    item: str,
+    checkpoints: Path,
+    text: str,
+    rows: str,
+    many: str,
+    third: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(training, "Schedule", partial(training.Schedule, steps=3))
     paper, name = item.split()
     protocol = read_protocol(paper, name)
-    on_text = any(a.on == "text" for a in protocol.analyses())
+    on_text = any(a.on != "task" for a in protocol.analyses())
     models = [str(checkpoints / m) for m in ("base", "other")]
+    if any(a.function == "align" for a in protocol.analyses()):  # boxes are over pairs, bijections of one width
+        models, text = [*models[:1], str(checkpoints / "tuned"), str(third)], many
+    elif any(a.on == "rows" for a in protocol.analyses()):
+        text = many
     given: dict[str, Any] = {
         "models": models,
         "rows": rows if protocol.tasks else None,
@@ -74,6 +106,7 @@ def test_every_figure_and_table_has_a_protocol() -> None:
     found = {paper: [i for p, i in protocols() if p == paper] for paper, _ in protocols()}
     assert found["wu2020"] == [*(f"fig{k}" for k in range(1, 11)), "table1"]
     assert found["phang2021"] == [f"fig{k}" for k in range(1, 8)]
+    assert found["ren2023"] == [*(f"fig{k}" for k in range(2, 9)), *(f"table{k}" for k in range(2, 6))]
 
 
 def test_a_protocol_runs_its_models_measures_and_claims(
@@ -142,6 +175,51 @@ def test_the_papers_models_and_tasks_are_the_defaults(tmp_path: Path) -> None:
     assert {j.options["freeze"] for j in jobs} == {None, "top:4", "bottom:4", "top:6", "bottom:6"}
     assert jobs[0].chosen().recipe == "wu2020"
     assert "stratoscope finetune google-bert/bert-base-cased --task sst2" in jobs[0].command(tmp_path)
+
+
+def test_a_known_bijection_needs_neither_models_nor_text(tmp_path: Path) -> None:
+    few = ["dim=3,4", "train=60", "test=20", "method=ridge", "workers=1"]
+    result = ss.reproduce("ren2023", "table3", out=tmp_path / "out", set=few)
+    assert [d.folder for d in result.done] == ["recovery"]
+    recovery = ss.load(tmp_path / "out/recovery")
+    assert recovery.data["rows"] == "normal rows"
+    assert {r.features for r in recovery.recovered} == {3, 4}
+    assert "stratoscope study recovery --dim 3,4" in result.done[0].command
+    with pytest.raises(StratoscopeError, match="give yours with --data"):
+        jobs_of(read_protocol("ren2023", "table3"), ReproduceOptions(models=("a",)), tmp_path)
+    (job,) = jobs_of(read_protocol("ren2023", "table3"), ReproduceOptions(models=("a",), data="t"), tmp_path)
+    assert (job.name, [m.source for m in job.models], job.data) == ("recovery/a", ["a"], "t")
+
+
+def test_states_are_injected_between_every_pair_and_tuned_models_aligned_beside_their_bases(tmp_path: Path) -> None:
+    given = ReproduceOptions(models=("a", "b", "c"), tasks=("sst2",))
+    tuned = [str(tmp_path / f"tune/{m}/sst2/seed-0") for m in "abc"]
+    jobs = {j.name: j for j in jobs_of(read_protocol("ren2023", "table5"), given, tmp_path)}
+    found = {name.removeprefix("inject/sst2/"): j for name, j in jobs.items() if j.step == "inject"}
+    assert list(found) == ["1-2", "1-3", "2-3"]
+    assert [m.source for m in found["2-3"].models] == tuned[1:]
+    with pytest.raises(StratoscopeError, match="pairs of models, got 1"):
+        jobs_of(read_protocol("ren2023", "table5"), ReproduceOptions(models=("a",), tasks=("sst2",)), tmp_path)
+    *_, job, attention = jobs_of(read_protocol("ren2023", "fig5"), replace(given, data="t"), tmp_path)
+    assert (job.chosen().unit, attention.chosen().unit) == ("mean", "attention")
+    assert ([m.source for m in job.models], [m.source for m in job.before]) == (tuned, ["a", "b", "c"])
+    assert "--before a --before b --before c --data t" in job.command(tmp_path)
+
+
+def test_the_cost_of_maps_grows_with_pairs_and_networks(checkpoints: Path, text: str, tmp_path: Path) -> None:
+    def cost(item: str, number: int, *set: str) -> float:
+        given = ReproduceOptions(models=(str(checkpoints / "base"),) * number, data=text, set=set)
+        (job,) = jobs_of(read_protocol("ren2023", item), given, tmp_path)
+        found, why = estimate(job, {})
+        assert not why
+        return found
+
+    def fitting(number: int, *set: str) -> float:
+        return cost("fig2", number, *set) - number * cost("fig2", 1, *set)  # one model has no pair: reading alone
+
+    assert fitting(3) == pytest.approx(3 * fitting(2))
+    assert fitting(2) > fitting(2, "method=ridge") > 0
+    assert cost("table3", 1, "dim=8,8") == pytest.approx(2 * cost("table3", 1, "dim=8") - cost("fig2", 1))
 
 
 # --- what does not fit ------------------------------------------------------------------------------------------------

@@ -69,6 +69,11 @@ def tuning_lowers(result: Alignment, *, method: str) -> Evidence:
     return Evidence(d, OVER_ROWS, {"after": float(after.mean(1)[0]), "before": float(before.mean(1)[0])})
 
 
+def attention_stays(result: Alignment, *, method: str) -> Evidence:
+    found = tuning_lowers(result, method=method)
+    return Evidence(-found.d, OVER_ROWS, found.numbers)
+
+
 def inn_beats_linear(result: Alignment) -> Evidence:
     inn, blocks = _errors(result, INN)
     linear: dict[str, Values] = {}
@@ -129,6 +134,13 @@ TUNING_LOWERS = Claim(
     "mean relative error after fine-tuning minus before", CLEAR_DIFFERENCE, "a clear difference of errors",
     "The relative error of {method} is {before} before and {after} after fine-tuning ({D} more)", tuning_lowers,
 )  # fmt: skip
+ATTENTION_STAYS = Claim(
+    "ren2023-attention-stays-alignable", "Attention weights stay as alignable after fine-tuning as before.",
+    f"{PAPER}, section 5.3", "mean relative error of attention before fine-tuning minus after", -CLEAR_DIFFERENCE,
+    "a clear difference of errors",
+    "The relative error of attention by {method} is {before} before and {after} after fine-tuning ({D})",
+    attention_stays,
+)  # fmt: skip
 INN_BEATS = Claim(
     "ren2023-inn-beats-linear", "An invertible network aligns models better than linear maps.", f"{PAPER}, Table 4",
     "1 - relative error of inn over that of the best linear map", CLEAR_DIFFERENCE, "a fiftieth less error",
@@ -150,7 +162,7 @@ INJECTION_KEEPS = Claim(
     f"{PAPER}, Table 5", "metric with the mapped state minus the model's own", -ONE_POINT, "a loss of one point",
     "The head of {second} scores {injected} on {method} states of {first} and {own} on its own ({D})", injection_keeps,
 )  # fmt: skip
-CLAIMS = (LOWER_BETTER, TUNING_LOWERS, INN_BEATS, INN_RECOVERS, NORM_DROPS, INJECTION_KEEPS)
+CLAIMS = (LOWER_BETTER, TUNING_LOWERS, ATTENTION_STAYS, INN_BEATS, INN_RECOVERS, NORM_DROPS, INJECTION_KEEPS)
 
 
 def _judged(
@@ -170,7 +182,8 @@ def judge_alignment(result: Alignment) -> tuple[Statement, ...]:
     several = len(result.layers()) > 1
     found = [_judged(LOWER_BETTER, result, {"method": method, "unit": unit}, method=method)] if several else []
     if any(f.group == "before" for f in result.fits):
-        found.append(_judged(TUNING_LOWERS, result, {"method": method, "unit": unit}, method=method))
+        tuned = ATTENTION_STAYS if unit == "attention" else TUNING_LOWERS
+        found.append(_judged(tuned, result, {"method": method, "unit": unit}, method=method))
     if INN in result.methods:
         found.append(_judged(INN_BEATS, result, {"unit": unit}))
     return (*found, *(_judged(NORM_DROPS, c, {"model": c.name, "unit": unit}) for c in result.norms if several))

@@ -105,6 +105,8 @@ def _compute(
             scores = head_scores(module, part["rows"], choices=choices)
             injected.append(judged(method, scores, baseline=method == SHUFFLED))
             fits += [_fit(method, part)]
+    if not any(i.name in methods for i in injected):
+        raise StratoscopeError(f"no map could be fitted to inject a state with: {notes[0]}")
     if tx.shape[1] == ty.shape[1]:
         injected.append(judged(IDENTITY, head_scores(module, tx, choices=choices), baseline=True))
     injected += _baselines(module, ty, choices, judged, options.seed)

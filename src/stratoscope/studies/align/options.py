@@ -41,7 +41,7 @@ def paper() -> Any:
 class AlignOptions:
     """How to align layers of models: flags, YAML keys and keywords are these fields."""
 
-    unit: str = option("mean", "What a row is: word, cls, mean or token.")
+    unit: str = option("mean", "What a row is: word, cls, mean, token, or attention (word pairs by heads).")
     method: tuple[str, ...] = methods()
     layer: int | None = option(None, "One layer only, whose map is kept; 0 = embeddings.", least=0)
     layers: tuple[int, ...] | None = option(None, "Only these layers, e.g. '0,3-6'.", parse=parse_layers)

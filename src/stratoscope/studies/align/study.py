@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
@@ -18,13 +18,14 @@ from stratoscope.aligners.scores import INTERVAL, relative, resamples, scores
 from stratoscope.claims import judge_alignment
 from stratoscope.core.curve import Curve
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.matrix import Matrix
+from stratoscope.core.matrix import Layer, Matrix
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.value import spread
 from stratoscope.data.corpus import Corpus
 from stratoscope.results.alignment import Alignment, LayerFit
 from stratoscope.runs.run import Draw, Run
-from stratoscope.statistics.rows import StoredRows
+from stratoscope.statistics.rows import LayerRows
+from stratoscope.studies.align.attention import ATTENTION, FROM_A_TEXT, WordPairs, read_pairs, sample_pairs
 from stratoscope.studies.align.options import AlignOptions
 from stratoscope.studies.align.work import (
     chosen_methods,
@@ -36,6 +37,8 @@ from stratoscope.studies.align.work import (
     split_rows,
 )
 from stratoscope.studies.asked import Model, chosen, data_asked, models_asked, request_for, run_study, spec_of
+from stratoscope.studies.attention.options import AttentionOptions
+from stratoscope.studies.attention.plan import AttentionPlan, plan_attention
 from stratoscope.studies.compare.options import CompareOptions
 from stratoscope.studies.compare.plan import Plan, make_plan
 from stratoscope.studies.compare.study import read_plan
@@ -54,16 +57,39 @@ class Work:
     """How many of the models are those asked about; the others are those before fine-tuning."""
     methods: tuple[str, ...]
     options: AlignOptions
+    attention: AttentionPlan | None = None
+    """Where rows are word pairs."""
+
+    @cached_property
+    def pairs_of_words(self) -> WordPairs | None:
+        """The sample of them that is read."""
+        if self.attention is None:
+            return None
+        o = self.options
+        number = o.train + o.test + 2 * FROM_A_TEXT  # a text is on one side, whole
+        return sample_pairs(self.attention.lengths, number, seed=o.seed)
+
+    @cached_property
+    def axis(self) -> list[tuple[Layer, int]]:
+        """Every layer in the order it is stored, with its width."""
+        return list(self.attention.layers) if self.attention else [(a, seen.width) for a, seen in self.plan.layers]
+
+    def read(self, running: Run) -> LayerRows:
+        """The rows of every layer."""
+        if self.attention and self.pairs_of_words:
+            return read_pairs(self.attention, self.pairs_of_words, running)
+        return read_plan(self.plan, running)
 
     @cached_property
     def sides(self) -> tuple[Tensor, Tensor]:
         o = self.options
-        return split_rows(self.plan.rows.sentence, o.train, o.test, seed=o.seed)
+        text = self.pairs_of_words.text if self.pairs_of_words else self.plan.rows.sentence
+        return split_rows(text, o.train, o.test, seed=o.seed)
 
     @cached_property
     def place(self) -> dict[tuple[str, int], int]:
         """Position of each layer among the stored ones."""
-        return {(a.model, a.index): k for k, (a, _) in enumerate(self.plan.layers)}
+        return {(a.model, a.index): k for k, (a, _) in enumerate(self.axis)}
 
     def layers(self, *models: str) -> list[int]:
         """Layers that all these models have."""
@@ -105,8 +131,14 @@ def align(
     if options.layer is not None and options.layers is not None:
         raise StratoscopeError("expected one of --layer and --layers, got both")
     methods = chosen_methods(options.method, paper=options.paper)
-    plan = make_plan([*models, *before], data, comparing(options), progress)
-    work = Work(plan, len(models), methods, options)
+    how, attention = comparing(options), None
+    if options.unit == ATTENTION:
+        given = {f.name: getattr(how, f.name) for f in fields(AttentionOptions) if hasattr(how, f.name)}
+        attention = plan_attention(
+            [*models, *before], data, AttentionOptions(**given | {"measures": ("js",)}), progress
+        )
+    plan = attention.words if attention else make_plan([*models, *before], data, how, progress)
+    work = Work(plan, len(models), methods, options, attention)
     for side, what in zip(work.sides, ("fit maps on", "judge them on"), strict=True):
         if len(side) < FEWEST_ROWS:
             raise StratoscopeError(f"expected at least {FEWEST_ROWS} rows to {what}, got {len(side)}; give more text")
@@ -118,7 +150,7 @@ def align(
         request_for("alignment", {**plan.inputs, "after": work.after}, options, method=methods),
         options,
         out,
-        lambda running: compute(work, read_plan(plan, running), running),
+        lambda running: compute(work, work.read(running), running),
         asked=asked,
         progress=progress,
         draw=draw,
@@ -129,7 +161,7 @@ def comparing(options: AlignOptions) -> CompareOptions:
     """The same rows as a comparison reads; where a text gives one row, no more texts than rows asked for."""
     one_row = options.unit in ("mean", "cls")
     return CompareOptions(
-        unit=options.unit,
+        unit="word" if options.unit == ATTENTION else options.unit,
         measures=("ckasim-debiased",),  # no score is made; this one has no chance level to warn of
         layers=options.layers if options.layer is None else (options.layer,),
         limit=options.train + options.test if one_row else None,
@@ -138,12 +170,12 @@ def comparing(options: AlignOptions) -> CompareOptions:
     )
 
 
-def compute(work: Work, rows: StoredRows, running: Run) -> Alignment:
+def compute(work: Work, rows: LayerRows, running: Run) -> Alignment:
     """All fits, each pair of layers a part of its own."""
     o, plan = work.options, work.plan
     train, test = work.sides
     shared: dict[str, Any] = {"rows": rows, "train": train, "test": test}
-    key = [plan.key, o.train, o.test, o.seed]
+    key = [plan.key, o.unit, o.train, o.test, o.seed]
     alone = o.layer is not None and len(work.pairs) == 1
     how = {"seed": o.seed, "paper": o.paper}
     items, of = [], []
@@ -157,10 +189,10 @@ def compute(work: Work, rows: StoredRows, running: Run) -> Alignment:
     kept = next((p for p in reversed(parts) if "record" in p), None) if alone else None
     result = Alignment(
         models=plan.model_infos,
-        data={**plan.data, "train": len(train), "test": len(test)},
+        data={**plan.data, "unit": o.unit, "train": len(train), "test": len(test)},
         fits=tuple(fits),
         matrices=() if o.layer is not None else tuple(matrices(work, running, shared, key)),
-        norms=tuple(norms(work, running, shared, key)),
+        norms=() if work.attention else tuple(norms(work, running, shared, key)),
         map_record={} if kept is None else json.loads(bytes(kept["record"].tolist())),
         map_tensors={} if kept is None else {k[4:]: v.numpy() for k, v in kept.items() if k.startswith("map.")},
         warnings=(*plan.notes, *_missing(work, fits)),
@@ -173,12 +205,12 @@ def _fits(
     work: Work, where: tuple[str, str, str, int], part: Mapping[str, Tensor], item: Mapping[str, Any]
 ) -> Iterator[LayerFit]:
     group, a, b, k = where
-    layers, seen = zip(*work.plan.layers, strict=True)
+    layers, widths = zip(*work.axis, strict=True)
     x, y = layers[work.place[a, k]], layers[work.place[b, k]]
     for method in item["methods"]:
         if f"squares.{method}" in part:
             squares, around = part[f"squares.{method}"].numpy(), part["around"].numpy()
-            width, inversion = seen[work.place[b, k]].width, float(part[f"inversion.{method}"])
+            width, inversion = widths[work.place[b, k]], float(part[f"inversion.{method}"])
             yield LayerFit(
                 x, y, group, scores(method, squares, around, width, inversion=inversion, seed=work.options.seed)
             )
@@ -199,7 +231,7 @@ def _missing(work: Work, fits: Sequence[LayerFit]) -> list[str]:
 
 def matrices(work: Work, running: Run, shared: Mapping[str, Any], key: Any) -> Iterator[Matrix]:
     """Relative error of ridge between all layers of the first pair, and among the layers of the first model."""
-    layers = [a for a, _ in work.plan.layers]
+    layers = [a for a, _ in work.axis]
     _, first, second = work.pairs[0]
     own = {name: [k for k, a in enumerate(layers) if a.model == name] for name in (first, second)}
     columns = own[first] + own[second]
@@ -219,7 +251,7 @@ def matrices(work: Work, running: Run, shared: Mapping[str, Any], key: Any) -> I
 
 def norms(work: Work, running: Run, shared: Mapping[str, Any], key: Any) -> Iterator[Curve]:
     """Nuclear norm of every layer of every model, over the largest of the model."""
-    layers = [a for a, _ in work.plan.layers]
+    layers = [a for a, _ in work.axis]
     items = [{"layer": k, "seed": work.options.seed} for k in range(len(layers))]
     parts = running.map(nuclear_norm, items, name="norm", key=key, label="nuclear norms", shared=shared)
     interval = norm_interval(sum(map(len, work.sides)))

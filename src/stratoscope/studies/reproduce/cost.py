@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from functools import cache
 
@@ -14,6 +15,7 @@ from stratoscope.models.open.loading import ModelSpec
 from stratoscope.models.saved.source import survey_source
 from stratoscope.models.text.encoder import words_of
 from stratoscope.models.train.trainer import planned_steps
+from stratoscope.studies.align.work import chosen_methods
 from stratoscope.studies.finetune.recipes import resolve
 from stratoscope.studies.reproduce.jobs import Job
 
@@ -25,11 +27,20 @@ FORWARD = 24.0
 BACKWARD = 2.0
 """A training step's backward pass in units of its forward pass."""
 
+EXACT = 60.0
+"""Operations per row and squared width of all exact maps together."""
+TRAINING = 300 * 256 * 6.0
+"""Steps of a network, rows in each, and operations per weight of a forward and a backward pass."""
+COUPLINGS = 6 * 2 * 256.0
+"""Weights of the couplings per feature."""
+
 
 def estimate(job: Job, shapes: dict[str, tuple[int, int]]) -> tuple[float, str]:
     """Operations (FLOP) of a job, or NaN and why that is not known; `shapes` gathers models that jobs will make."""
     try:
         sides = [_shape(m.source, shapes) for m in (*job.models, *job.across)]
+        if hasattr(job.chosen(), "method") and job.task is None:
+            return _aligning(job, sides), ""
         if job.task is None:
             words = _text(str(job.data), job.chosen().limit)
             return _reading(sides, words) + (1 + job.chosen().bootstrap) * _scoring(sides, words), ""
@@ -93,6 +104,24 @@ def _words(task: TaskData, split: str, length: int | None) -> float:
 
 def _reading(sides: Sequence[tuple[int, int]], words: float) -> float:
     return sum(FORWARD * blocks * width**2 for blocks, width in sides) * words * TOKENS_PER_WORD
+
+
+def _aligning(job: Job, sides: Sequence[tuple[int, int]]) -> float:
+    """Reading, and fitting: exact maps by decompositions of both spaces, networks by passes over the rows."""
+    chosen = job.chosen()
+    rows = float(chosen.train + chosen.test)
+    flop = _reading(sides, _text(job.data, int(rows))) if job.data else 0.0
+    widths: list[float]
+    if job.run == "study recovery":
+        widths = [float(d) for d in chosen.dim] * chosen.truths
+    else:
+        number = min(len(job.models) * (len(job.models) - 1) // 2, chosen.pairs or sys.maxsize)
+        blocks, width = sides[0]
+        widths = [float(width)] * (blocks + 1) * number * (2 if job.before else 1)
+    networks = len({"inn", "mlp"} & set(chosen_methods(chosen.method)))
+    for d in widths:
+        flop += rows * EXACT * d * d + networks * TRAINING * (d * d + COUPLINGS * d)
+    return flop
 
 
 def _scoring(sides: Sequence[tuple[int, int]], words: float) -> float:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from itertools import product
+from dataclasses import dataclass, fields, replace
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ class Job:
     """What it is for: base, task, and what is varied."""
     models: tuple[Model, ...]
     across: tuple[Model, ...]
+    before: tuple[Model, ...]
     task: TaskSource | None
     data: str | None
     options: Mapping[str, Any]
@@ -60,8 +61,11 @@ class Job:
         """The command that does the same."""
         sources = [m.source for m in self.models if not m.random]
         words = ["stratoscope", *self.run.split()]
+        if self.analysis.on == "rows":
+            sources = [w for source in sources for w in ("--model", source)]
         words += [sources[0], "--base", *sources[1:2]] if self.run == "depth" and len(sources) > 1 else sources
         words += [w for m in self.across for w in ("--across", m.source)]
+        words += [w for m in self.before for w in ("--before", m.source)]
         words += ["--data", self.data] if self.data else []
         words += self.task.typed() if self.task else []
         words += [w for k, v in self.extra.items() for w in (f"--{k}", str(v))]
@@ -77,34 +81,46 @@ def jobs_of(protocol: Protocol, options: ReproduceOptions, out: Path) -> list[Jo
     changes = _changes(protocol, options)
     vary = {k: changes.pop(k, list(v)) for k, v in protocol.vary.items()}
     values = {**sources, TASK: list(tasks), **vary}
-    if options.data is None and any(a.on == "text" for a in protocol.analyses()):
+    on = {a.on for a in protocol.analyses()}
+    if options.data is None and ("text" in on or ("rows" in on and options.models)):
         raise StratoscopeError(
             f"{protocol.item} of {protocol.paper} compares models on text ({protocol.data}); give yours with --data"
         )
     jobs: list[Job] = []
     for step in (s for s in protocol.steps if s.name not in made):
-        for combination in product(*(values[name] for name in step.each)):
-            bound = dict(zip(step.each, combination, strict=True))
+        analysis = ANALYSES[step.run]
+        random_rows = analysis.on == "rows" and options.data is None
+        each = () if random_rows else step.each
+        for combination in product(*(values[name] for name in each)):
+            bound = dict(zip(each, combination, strict=True))
             roles = {role: [bound[role]] if role in bound else of for role, of in sources.items()}
-            models = [m for name in step.models or step.each[:1] for m in _models(name, roles, made, jobs, bound, out)]
+            models = [m for name in step.models or each[:1] for m in _models(name, roles, made, jobs, bound, out)]
             across = [] if not step.across else _made(jobs, step.across, bound, out, other=step.each[0])
-            jobs.append(
-                Job(
-                    name="/".join([step.name, *(_folder(v) for v in combination)]),
-                    step=step.name,
-                    run=step.run,
-                    bound=bound,
-                    models=tuple(models),
-                    across=tuple(across),
-                    task=tasks[bound[TASK]] if TASK in bound else None,
-                    data=options.data if ANALYSES[step.run].on == "text" else None,
-                    options=_options(protocol, step, bound, changes, overwrite=options.overwrite),
-                )
+            job = Job(
+                name="/".join([step.name, *(_folder(v) for v in combination)]),
+                step=step.name,
+                run=step.run,
+                bound=bound,
+                models=tuple(models),
+                across=tuple(across),
+                before=tuple(Model(source) for source in (roles[step.before] if step.before else ())),
+                task=tasks[bound[TASK]] if TASK in bound else None,
+                data=None if analysis.on == "task" else options.data,
+                options=_options(protocol, step, bound, changes, overwrite=options.overwrite),
             )
+            jobs += _pairs(job) if analysis.pairwise else [job]
     folders = [job.name for job in jobs]
     if twice := next((name for name in folders if folders.count(name) > 1), None):
         raise StratoscopeError(f"two models would share the folder {twice}; give models whose folders are named apart")
     return jobs
+
+
+def _pairs(job: Job) -> list[Job]:
+    """The same for every pair of its models, numbered from 1."""
+    if len(job.models) < 2:
+        raise StratoscopeError(f"{job.run} takes pairs of models, got {len(job.models)}; give more with --models")
+    every = combinations(enumerate(job.models, 1), 2)
+    return [replace(job, name=f"{job.name}/{i}-{j}", models=(a, b)) for (i, a), (j, b) in every]
 
 
 def _sources(protocol: Protocol, options: ReproduceOptions) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
@@ -146,6 +162,9 @@ def _changes(protocol: Protocol, options: ReproduceOptions) -> dict[str, Any]:
         if name not in known:
             raise unknown_name(f"option of {protocol.item} of {protocol.paper}", name, sorted(known))
         how = known[name]
+        if how and how.parse and name not in protocol.vary:  # it reads lists itself
+            changes[name] = text
+            continue
         values = [text] if how and how.parse else [_plain(part) for part in text.split(",")]
         changes[name] = values if name in several else values[0]
         if len(values) > 1 and name not in several:

@@ -25,11 +25,13 @@ class Analysis:
     options: str
     """`module:Class` of its options."""
     on: str
-    """`text`, compared by several models, or `task`."""
+    """`text`, compared by several models; `task`; or `rows`, random ones unless there is a text."""
     trains: bool = False
     """Whether it makes models, one per seed, and draws nothing."""
     needs: tuple[str, ...] = ()
     """Arguments besides models and task."""
+    pairwise: bool = False
+    """Whether it takes two models, and so runs for every pair of those that a step names."""
 
     def options_class(self) -> Any:
         """The dataclass of its options."""
@@ -45,6 +47,9 @@ ANALYSES: Mapping[str, Analysis] = {
     "study finetuned": Analysis("study_finetuned", "finetuned.options:StudyOptions", "task"),
     "depth": Analysis("depth", "depth.options:DepthOptions", "task"),
     "cut": Analysis("cut", "cut.options:CutOptions", "task", needs=("budget",)),
+    "study alignment": Analysis("align", "align.options:AlignOptions", "text"),
+    "study recovery": Analysis("recovery", "align.options:RecoveryOptions", "rows"),
+    "inject": Analysis("inject", "align.options:InjectOptions", "task", pairwise=True),
 }
 """By the words of the command."""
 
@@ -62,6 +67,8 @@ class Step:
     """Roles, earlier steps (the models they made), or `random ROLE`, in the order that the analysis takes them."""
     across: str = ""
     """Earlier step whose models of other bases, made for the same task, are compared with this one's."""
+    before: str = ""
+    """Role whose models are those before fine-tuning."""
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -146,7 +153,7 @@ def _check(protocol: Protocol, where: str) -> None:
         needs = ANALYSES[step.run].needs
         read_options(ANALYSES[step.run].options_class(), {k: v for k, v in step.options.items() if k not in needs})
         _names(step.each, roles, f"'each' of {where}")
-        named = [m.removeprefix("random ") for m in (*step.models, *filter(None, [step.across]))]
+        named = [m.removeprefix("random ") for m in (*step.models, *filter(None, [step.across, step.before]))]
         _names(named, [*protocol.models, *earlier], f"models of a step of {where}")
         earlier.append(step.name)
 

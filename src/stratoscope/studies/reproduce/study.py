@@ -68,6 +68,10 @@ def run_job(job: Job, out: Path, progress: Progress, draw: Draw | None) -> list[
     shared: dict[str, Any] = {"out": out / job.name, "options": job.chosen(), "progress": progress}
     shared |= {} if job.analysis.trains else {"draw": draw}
     models = [_spec(m) for m in job.models]
+    if job.run == "study alignment":
+        return [function(*models, data=job.data, before=[_spec(m) for m in job.before], **shared)]
+    if job.analysis.on == "rows":
+        return [function(*models, data=job.data, **shared)]
     if job.task is None:
         return [function(models, data=job.data, **shared)]
     task = job.task.read(progress)
@@ -76,6 +80,8 @@ def run_job(job: Job, out: Path, progress: Progress, draw: Draw | None) -> list[
         return trained
     if job.run == "study finetuned":
         return [function(models[0], models[1:], task, across=[_spec(m) for m in job.across], **shared)]
+    if job.analysis.pairwise:
+        return [function(*models, task, **shared)]
     base = {"base": models[1]} if job.run == "depth" and len(models) > 1 else {}
     return [function(models[0], task, **base, **job.extra, **shared)]
 

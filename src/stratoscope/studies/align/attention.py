@@ -1,0 +1,86 @@
+"""Attention as rows to align: a sample of word pairs, each a row of the weights that the heads of a block give it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stratoscope.data.corpus import Corpus
+from stratoscope.models.open.loading import open_model
+from stratoscope.models.read.attention import AttentionReader
+from stratoscope.models.read.loop import Batch, Output, read
+from stratoscope.models.text.encoder import IntArray
+from stratoscope.models.text.rows import Rows, encode_for
+from stratoscope.runs.run import Run
+from stratoscope.statistics.rows import MemoryRows
+from stratoscope.studies.attention.plan import AttentionPlan
+
+ATTENTION = "attention"
+"""The unit: rows are word pairs, columns the heads of a block."""
+FROM_A_TEXT = 32
+"""Word pairs of one text at most: more texts say more than more pairs of one."""
+
+
+@dataclass(frozen=True)
+class WordPairs:
+    """Word pairs of some texts: `places` of each text among its words squared, source by source."""
+
+    places: Mapping[int, IntArray]
+
+    @property
+    def text(self) -> IntArray:
+        """The text of every row."""
+        return np.repeat(list(self.places), [len(p) for p in self.places.values()])
+
+
+def sample_pairs(lengths: IntArray, number: int, *, seed: int) -> WordPairs:
+    """At least `number` word pairs where the texts have them, from texts drawn with the seed."""
+    rng, found, left = np.random.default_rng(seed), dict[int, IntArray](), number
+    for text in rng.permutation(np.flatnonzero(lengths > 1)):  # a lone word attends to itself whatever the model
+        if left <= 0:
+            break
+        every = int(lengths[text]) ** 2
+        found[int(text)] = np.sort(rng.permutation(every)[:FROM_A_TEXT])
+        left -= len(found[int(text)])
+    return WordPairs({text: found[text] for text in sorted(found)})
+
+
+class PairReader(AttentionReader):
+    """Keeps the weights of the sampled pairs of a text and drops the rest at once."""
+
+    def __init__(self, *args: object, places: Mapping[int, IntArray], **how: object) -> None:
+        super().__init__(*args, **how)  # type: ignore[arg-type]
+        self.places, self.picked = places, dict[int, Tensor]()
+
+    def update(self, batch: Batch, output: Output) -> None:
+        super().update(batch, output)
+        for text in map(int, batch.texts):
+            self.picked[text] = torch.from_numpy(self.texts.pop(text).values[:, self.places[text]].T.copy())
+
+
+def read_pairs(plan: AttentionPlan, pairs: WordPairs, running: Run) -> MemoryRows:
+    """Every block's rows, read with each model once."""
+    words, chosen = plan.words, np.array(list(pairs.places))
+    corpus = Corpus("sample", tuple(words.corpus.sentences[k] for k in chosen), range(len(chosen)))
+    inside = np.isin(words.rows.sentence, chosen)
+    sentence = np.searchsorted(chosen, words.rows.sentence[inside])
+    rows = Rows("", corpus.fingerprint, "word", sentence, words.rows.word[inside], {})
+    places = dict(enumerate(pairs.places.values()))
+    matrices: list[Tensor] = []
+    for (spec, seen), heads in zip(words.models, plan.heads, strict=True):
+
+        def weights() -> dict[str, Tensor]:
+            model = open_model(spec, seen=seen, progress=running.progress)  # noqa: B023
+            encoded = encode_for(model.encoder, corpus.sentences, ["word"])
+            reader = PairReader(encoded, rows, blocks=plan.options.layers, places=places)
+            read(model, encoded, [reader], batch_tokens=plan.options.batch_tokens)
+            return {"weights": torch.cat([reader.picked[k] for k in places])}
+
+        key = [plan.key, spec.label, [[k, *p.tolist()] for k, p in pairs.places.items()]]
+        found = running.part("attention", key, weights)["weights"]
+        matrices += found.reshape(len(found), -1, heads).unbind(1)
+    return MemoryRows([m.contiguous() for m in matrices])
