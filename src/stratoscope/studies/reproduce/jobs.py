@@ -62,7 +62,7 @@ class Job:
         words = ["stratoscope", *self.run.split()]
         words += [sources[0], "--base", *sources[1:2]] if self.run == "depth" and len(sources) > 1 else sources
         words += [w for m in self.across for w in ("--across", m.source)]
-        words += ["--data", self.data] if self.data else []
+        words += ["--corpus" if self.analysis.on == "tags" else "--data", self.data] if self.data else []
         words += self.task.typed() if self.task else []
         words += [w for k, v in self.extra.items() for w in (f"--{k}", str(v))]
         words += [*typed(self.chosen()), "--out", str(out / self.name)]
@@ -77,10 +77,10 @@ def jobs_of(protocol: Protocol, options: ReproduceOptions, out: Path) -> list[Jo
     changes = _changes(protocol, options)
     vary = {k: changes.pop(k, list(v)) for k, v in protocol.vary.items()}
     values = {**sources, TASK: list(tasks), **vary}
-    if options.data is None and any(a.on == "text" for a in protocol.analyses()):
-        raise StratoscopeError(
-            f"{protocol.item} of {protocol.paper} compares models on text ({protocol.data}); give yours with --data"
-        )
+    on = {a.on for a in protocol.analyses()}
+    if options.data is None and on != {"task"}:
+        does = "probes words with tags" if "tags" in on else "compares models on text"
+        raise StratoscopeError(f"{protocol.item} of {protocol.paper} {does} ({protocol.data}); give yours with --data")
     jobs: list[Job] = []
     for step in (s for s in protocol.steps if s.name not in made):
         for combination in product(*(values[name] for name in step.each)):
@@ -97,7 +97,7 @@ def jobs_of(protocol: Protocol, options: ReproduceOptions, out: Path) -> list[Jo
                     models=tuple(models),
                     across=tuple(across),
                     task=tasks[bound[TASK]] if TASK in bound else None,
-                    data=options.data if ANALYSES[step.run].on == "text" else None,
+                    data=None if ANALYSES[step.run].on == "task" else _data(str(options.data), bound),
                     options=_options(protocol, step, bound, changes, overwrite=options.overwrite),
                 )
             )
@@ -105,6 +105,12 @@ def jobs_of(protocol: Protocol, options: ReproduceOptions, out: Path) -> list[Jo
     if twice := next((name for name in folders if folders.count(name) > 1), None):
         raise StratoscopeError(f"two models would share the folder {twice}; give models whose folders are named apart")
     return jobs
+
+
+def _data(data: str, bound: Mapping[str, Any]) -> str:
+    """The text or corpus of a job: where a folder has one named after the property, that."""
+    own = Path(data) / str(bound.get("property"))
+    return str(own) if own.is_dir() else data
 
 
 def _sources(protocol: Protocol, options: ReproduceOptions) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
