@@ -177,3 +177,18 @@ def test_ridge_from_products_does_not_depend_on_units() -> None:
     (m, one), (n, two) = (ridge(s, products(s, t.centred)) for s, t in (a, b))
     assert two == pytest.approx(one * 1e6, rel=1e-6)
     torch.testing.assert_close((a[0].w @ m), (b[0].w @ n), atol=1e-8, rtol=0)
+
+
+@pytest.mark.parametrize("method", ["linreg", "ridge", "cca", "svcca", "pwcca", "procrustes", "inn"])
+def test_neurons_that_weight_decay_left_at_nothing_do_not_spoil_a_map(method: str) -> None:
+    """As MiniLM's layer 6 has them: two of spread 1e-33 beside one of 1e-9, and one direction that LayerNorm takes."""
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((200, 12)).astype(np.float32)
+    x[:, 2:5] *= np.array([8e-33, 1e-32, 2e-9], dtype=np.float32)
+    x[:, 11] = -x[:, 5:11].sum(1)
+    y = (x[:, [5, 6, 7, 8]] @ rng.standard_normal((4, 12))).astype(np.float32) + rng.standard_normal(12)
+    y = (y + 0.01 * rng.standard_normal(y.shape)).astype(np.float32)
+    found = np.asarray(fit_map(x[:150], y[:150], method=method)(x[150:]))
+    assert np.isfinite(found).all()
+    if method in ("linreg", "ridge", "cca", "pwcca"):
+        assert np.square(found - y[150:]).sum() < 0.01 * np.square(y[150:] - y[150:].mean(0)).sum()

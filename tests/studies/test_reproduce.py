@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ import tiny
 from stratoscope.aligners import training
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.statement import VERDICTS
+from stratoscope.probes.objective import Penalties
 from stratoscope.report.outline import sections_of
 from stratoscope.report.write import write_report
 from stratoscope.results.reproduction import Reproduction
@@ -27,10 +29,11 @@ from stratoscope.studies.reproduce.options import ReproduceOptions
 from stratoscope.studies.reproduce.protocol import ANALYSES, parse_protocol, protocols, read_protocol
 
 ALL = [f"{paper} {item}" for paper, item in protocols()]
-SMALL = ("limit=10", "bootstrap=20", "max_steps=2", "warmup=0", "length=24", "freeze=top:1,bottom:1")
-FEW = ("train=40", "test=20", "layers=1,2", "dim=4", "workers=1")
-"""The same for maps; other protocols keep all of their layers."""
+SMALL = ("limit=10", "bootstrap=20", "max_steps=2", "warmup=0", "length=24", "freeze=top:1,bottom:1",
+         "drop=top:1,bottom:1", "property=size", "workers=1")  # fmt: skip
 """What makes a protocol run in seconds on a tiny model."""
+FEW = ("train=40", "test=20", "layers=1,2", "dim=4")
+"""The same for maps; other protocols keep all of their layers."""
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +58,25 @@ def third(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.checkpoint("bert", tmp_path_factory.mktemp("third") / "third", seed=3)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few() -> Iterator[None]:
+    """Probes on a grid of four pairs instead of 64."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(Penalties.grid.__func__, "__defaults__", ((0.0, 1e-3),))  # type: ignore[attr-defined]
+    yield
+    patch.undo()
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Words tagged by their length."""
+    path = tmp_path_factory.mktemp("words") / "words.jsonl"
+    lines = [s.lower().split() for s in tiny.SENTENCES if len(s.split()) > 2] * 3
+    rows = [{"words": line, "size": ["long" if len(w) > 3 else "short" for w in line]} for line in lines]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
 def small(item: str) -> tuple[str, ...]:
     """Those of `SMALL` that the protocol has an option for."""
     protocol = read_protocol(*item.split())
@@ -69,6 +91,7 @@ def test_every_protocol_runs_on_tiny_models(
     checkpoints: Path,
     text: str,
     rows: str,
+    words: str,
     many: str,
     third: Path,
     tmp_path: Path,
@@ -77,7 +100,7 @@ def test_every_protocol_runs_on_tiny_models(
     monkeypatch.setattr(training, "Schedule", partial(training.Schedule, steps=3))
     paper, name = item.split()
     protocol = read_protocol(paper, name)
-    on_text = any(a.on != "task" for a in protocol.analyses())
+    on = {a.on for a in protocol.analyses()}
     models = [str(checkpoints / m) for m in ("base", "other")]
     if any(a.function == "align" for a in protocol.analyses()):  # boxes are over pairs, bijections of one width
         models, text = [*models[:1], str(checkpoints / "tuned"), str(third)], many
@@ -86,7 +109,7 @@ def test_every_protocol_runs_on_tiny_models(
     given: dict[str, Any] = {
         "models": models,
         "rows": rows if protocol.tasks else None,
-        "data": text if on_text else None,
+        "data": words if "tags" in on else text if on != {"task"} else None,
     }
     result = ss.reproduce(paper, name, out=tmp_path / "out", set=small(item), **given)
     folders = [tmp_path / "out" / d.folder for d in result.done]
@@ -96,9 +119,10 @@ def test_every_protocol_runs_on_tiny_models(
     judged = {s.id.partition(":")[0] for s in result.statements}
     assert judged <= set(protocol.claims)
     assert {s.verdict for s in result.statements} <= set(VERDICTS)
-    pictures = {p.id for p in sections_of(result).pictures}
+    page = sections_of(result)
+    pictures = {p.id for p in page.pictures} | {t.id for s in page.sections for t in s.tables}
     for wanted in protocol.pictures:
-        assert any(p.endswith(wanted) for p in pictures), "the picture that the protocol names is on the page"
+        assert any(p.endswith(wanted) for p in pictures), "what the protocol names is on the page"
     assert isinstance(ss.load(tmp_path / "out"), Reproduction)
 
 
@@ -107,6 +131,7 @@ def test_every_figure_and_table_has_a_protocol() -> None:
     assert found["wu2020"] == [*(f"fig{k}" for k in range(1, 11)), "table1"]
     assert found["phang2021"] == [f"fig{k}" for k in range(1, 8)]
     assert found["ren2023"] == [*(f"fig{k}" for k in range(2, 9)), *(f"table{k}" for k in range(2, 6))]
+    assert found["durrani2021"] == [*(f"fig{k}" for k in range(1, 5)), *(f"table{k}" for k in (1, 2, 4, 5, 6, 7, 8))]
 
 
 def test_a_protocol_runs_its_models_measures_and_claims(

@@ -69,9 +69,16 @@ class Space:
 
     @cached_property
     def drop(self) -> Tensor:
-        """(d, r): w = (x - mean) @ drop; directions without a coordinate are orthogonal to it, for the least norm."""
+        """(d, r): w = (x - mean) @ drop; directions without a coordinate are orthogonal to it, for the least norm.
+
+        Axes far below the largest, as those of a neuron that weight decay left with a spread of 1e-33, are no longer
+        orthogonal: what float64 cannot tell from zero then predicts nothing and has no part in the map.
+        """
         if self.basis.rank < self.width:
-            return self.lift.T / self.variance
+            eps = torch.finfo(torch.float64).eps
+            if self.variance.min() > eps * self.variance.max():
+                return self.lift.T / self.variance
+            return torch.linalg.pinv(self.lift, rtol=eps * self.width)
         assert self.basis.to is not None
         sd = self.basis.sd
         return torch.where(sd > 0, 1 / sd, 0.0)[:, None] * self.basis.to

@@ -7,6 +7,7 @@ from stratoscope.claims.statements import (
     judge_comparison,
     judge_depth,
     judge_freezing,
+    judge_pruning,
     judge_study,
 )
 
@@ -18,6 +19,7 @@ __all__ = [
     "judge_depth",
     "judge_freezing",
     "judge_injection",
+    "judge_pruning",
     "judge_recovery",
     "judge_study",
 ]

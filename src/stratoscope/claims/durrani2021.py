@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from stratoscope.claims.claim import (
 )
 from stratoscope.claims.judge import statement, unknown, weigh
 from stratoscope.claims.scores import spans
+from stratoscope.claims.wu2020 import Freezing, bottom_less_top
 from stratoscope.core.statement import Statement
 from stratoscope.core.value import PERCENTILES, Interval, Values
 from stratoscope.measures.structure import stacked
@@ -135,6 +137,11 @@ def _of(result: Probing, model: str, solver: str) -> LayerProbes:
     raise CannotTellError(MISSING, f"there is no {solver} probe of {model}")
 
 
+def _bottom_hurts_more(runs: Freezing, *, top: str, bottom: str) -> Evidence:
+    less = bottom_less_top(runs, top=top, bottom=bottom)
+    return replace(less, d=-less.d)
+
+
 FORGOTTEN_ABOVE = Claim(
     "durrani2021-forgotten-above", "Fine-tuning forgets the property in the higher layers.",
     "Durrani et al. 2021, section 4.1 and Figure 1", "mean accuracy lost in the upper half of the layers",
@@ -167,7 +174,21 @@ SCHEDULE_SUFFICES = Claim(
     "At layer {worst} the published schedule is {D} from the solved probe; the mean loss is {loss_mean}",
     _schedule_suffices,
 )  # fmt: skip
-CLAIMS = (FORGOTTEN_ABOVE, KEPT_BELOW, NEURONS_MOVE_DOWN, LESS_DISTRIBUTED, SCHEDULE_SUFFICES)
+BOTTOM_HURTS_MORE = Claim(
+    "durrani2021-pruning-bottom-hurts-more", "Pruning the bottom layers before fine-tuning hurts more than the top.",
+    "Durrani et al. 2021, section 5 and Table 2", "the metric without the top blocks minus that without the bottom",
+    ONE_POINT, "one point of the metric",
+    "On {task} {base} reaches {score_top} without {top} and {score_bottom} without {bottom}, a difference of {D}",
+    _bottom_hurts_more,
+)  # fmt: skip
+CLAIMS = (
+    FORGOTTEN_ABOVE,
+    KEPT_BELOW,
+    NEURONS_MOVE_DOWN,
+    LESS_DISTRIBUTED,
+    SCHEDULE_SUFFICES,
+    BOTTOM_HURTS_MORE,
+)
 
 
 def judge_probing(result: Probing) -> tuple[Statement, ...]:

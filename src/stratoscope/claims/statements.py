@@ -53,21 +53,31 @@ def judge_comparison(comparison: Comparison) -> tuple[Statement, ...]:
 
 def judge_freezing(runs: Sequence[Finetuned]) -> tuple[Statement, ...]:
     """Claims about runs with blocks frozen: of each model and task, as many of the top as of the bottom."""
+    return _top_and_bottom(wu2020.BOTTOM_CHEAPER, [(r, r.freeze) for r in runs if r.freeze])
+
+
+def judge_pruning(runs: Sequence[Finetuned]) -> tuple[Statement, ...]:
+    """Claims about runs with blocks dropped before tuning: as many of the top as of the bottom."""
+    return _top_and_bottom(durrani2021.BOTTOM_HURTS_MORE, [(r, str(r.pruned["drop"])) for r in runs if r.pruned])
+
+
+def _top_and_bottom(claim: Claim, runs: Sequence[tuple[Finetuned, str]]) -> tuple[Statement, ...]:
+    """A claim about runs, each with what was done to it (`top:k` or `bottom:k`)."""
     found = []
-    for base, task in dict.fromkeys((str(r.base["name"]), str(r.task["name"])) for r in runs):
+    for base, task in dict.fromkeys((str(r.base["name"]), str(r.task["name"])) for r, _ in runs):
         own: dict[str, list[Finetuned]] = {}
-        for r in runs:
-            if (r.base["name"], r.task["name"]) == (base, task) and r.freeze:
-                own.setdefault(r.freeze, []).append(r)
+        for r, how in runs:
+            if (r.base["name"], r.task["name"]) == (base, task):
+                own.setdefault(how, []).append(r)
         for top in (how for how in own if how.startswith("top:")):
             bottom = top.replace("top:", "bottom:")
             if bottom not in own:
                 continue
             learnt = any(r.score.low > r.baselines["majority"] for how in (top, bottom) for r in own[how])
             guard = None if learnt else Reason(MODEL_AT_CHANCE, f"no run of {base} beats always the commonest label")
-            outcome = weigh(wu2020.BOTTOM_CHEAPER, wu2020.BOTTOM_CHEAPER.statistic(own, top=top, bottom=bottom))
+            outcome = weigh(claim, claim.statistic(own, top=top, bottom=bottom))
             about = {"base": base, "task": task, "top": top, "bottom": bottom}
-            found.append(statement(wu2020.BOTTOM_CHEAPER, outcome, about=about, subject=[base, task, top], guard=guard))
+            found.append(statement(claim, outcome, about=about, subject=[base, task, top], guard=guard))
     return tuple(found)
 
 

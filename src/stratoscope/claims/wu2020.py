@@ -99,7 +99,7 @@ def _adjacent_more_alike(scores: Scores, *, model: str) -> Evidence:
     return scores.evidence(raising={"similarity_adjacent": near}, lowering={"similarity_others": far})
 
 
-def _bottom_cheaper(runs: Freezing, *, top: str, bottom: str) -> Evidence:
+def bottom_less_top(runs: Freezing, *, top: str, bottom: str) -> Evidence:
     """Scores of runs are averaged over seeds; their errors count as independent, which only widens the interval."""
     low, high = (np.array([r.score.value for r in runs[how]]).mean() for how in (top, bottom))
     wide = [(r.score.high - r.score.low, len(runs[how])) for how in (top, bottom) for r in runs[how]]
@@ -369,7 +369,7 @@ BOTTOM_CHEAPER = Claim(
     margin_meaning="no more than one point of the metric worse",
     text="On {task} {base} reaches {score_bottom} with {bottom} frozen and {score_top} with {top} frozen, a difference"
     " of {D}",
-    statistic=_bottom_cheaper,
+    statistic=bottom_less_top,
 )
 ON_ATTENTION = (ATTENTION_TOP_CHANGES_MORE, FAMILIES_ALIKE, HEADS_MATCH_MORE, FIRST_RECURS)
 CLAIMS = (

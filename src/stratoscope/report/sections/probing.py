@@ -121,7 +121,7 @@ def _stacks(result: Probing) -> Iterator[Stacks]:
         if len(rest):
             bars.append(Bar("other tags", tuple(Value(float(v)) for v in p.counts[:, rest].sum(axis=1))))
         yield Stacks(
-            id=f"spread-{printable(p.model)}",
+            id=f"{printable(p.model)}-spread",
             title=f"{printable(p.model)}: {p.salient:,} salient neurons by layer",
             caption=f"{printable(p.model)}: neurons by the tag for which they enter first.",
             categories=tuple(str(k) for k in p.layers),

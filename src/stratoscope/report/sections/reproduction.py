@@ -26,18 +26,30 @@ def sections(result: Reproduction) -> Sections:
 
 
 def _pictures(result: Reproduction, done: Done) -> Iterator[Section]:
-    """The pictures of one analysis that the protocol names; none where its folder was moved away."""
+    """The pictures and tables of one analysis that the protocol names; none where its folder was moved away.
+
+    A picture that is there once per model (`MODEL-NAME`) is shown for each.
+    """
     try:
         page = sections_of(load(result.folder / done.folder))
     except StratoscopeError:
         return
     place = done.folder.replace("/", "-")
-    found = {p.id: p for p in page.pictures}
+    own = {id: [p for p in page.pictures if p.id == id] for id in result.pictures}
     chosen: list[Picture] = [
-        replace(found[id], id=f"{place}-{id}", file=f"{place}-{id}", when={}) for id in result.pictures if id in found
+        replace(p, id=f"{place}-{p.id}", file=f"{place}-{p.id}", when={})
+        for id, found in own.items()
+        for p in found or (p for p in page.pictures if p.id.endswith(f"-{id}"))
     ]
-    if chosen:
-        yield Section(f"of-{place}", printable(done.folder), tuple(chosen), lead=f"More in {done.folder}/report.html.")
+    tables = [t for s in page.sections for t in s.tables if t.id in result.pictures]
+    if chosen or tables:
+        yield Section(
+            f"of-{place}",
+            printable(done.folder),
+            tuple(chosen),
+            tables=tuple(replace(t, id=f"{place}-{t.id}", file=f"{place}-{t.id}") for t in tables),
+            lead=f"More in {done.folder}/report.html.",
+        )
 
 
 def _scores(result: Reproduction) -> Iterator[Section]:

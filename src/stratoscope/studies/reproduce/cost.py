@@ -9,6 +9,7 @@ from functools import cache
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Silent
 from stratoscope.data.readers import read_corpus
+from stratoscope.data.tagged import read_tagged
 from stratoscope.data.tasks.data import TaskData
 from stratoscope.data.tasks.source import TaskSource
 from stratoscope.models.open.loading import ModelSpec
@@ -17,6 +18,8 @@ from stratoscope.models.text.encoder import words_of
 from stratoscope.models.train.trainer import planned_steps
 from stratoscope.studies.align.work import chosen_methods
 from stratoscope.studies.finetune.recipes import resolve
+from stratoscope.studies.probing.options import ProbeOptions
+from stratoscope.studies.probing.study import WORK_PER_WORD
 from stratoscope.studies.reproduce.jobs import Job
 
 TOKENS_PER_WORD = 1.3
@@ -39,6 +42,10 @@ def estimate(job: Job, shapes: dict[str, tuple[int, int]]) -> tuple[float, str]:
     """Operations (FLOP) of a job, or NaN and why that is not known; `shapes` gathers models that jobs will make."""
     try:
         sides = [_shape(m.source, shapes) for m in (*job.models, *job.across)]
+        if job.analysis.on == "tags":
+            train, others = _tagged(str(job.data), job.extra["property"], job.chosen())
+            layers = sum(blocks + 1 for blocks, _ in sides)
+            return _reading(sides, train + others) + layers * train * WORK_PER_WORD, ""
         if hasattr(job.chosen(), "method") and job.task is None:
             return _aligning(job, sides), ""
         if job.task is None:
@@ -89,6 +96,14 @@ def _text(data: str, limit: int | None) -> float:
     corpus = read_corpus(data)
     words = sum(len(words_of(s)) for s in corpus.sentences)
     return words * (1.0 if limit is None else min(1.0, limit / len(corpus)))
+
+
+@cache
+def _tagged(corpus: str, property: str, chosen: ProbeOptions) -> tuple[float, float]:
+    """Words of the training sentences and of the others."""
+    read = read_tagged(corpus, property, columns=chosen.columns, seed=chosen.seed).sample(chosen.limit, chosen.seed)
+    words = {split: float(sum(counts.values())) for split, counts in read.counts.items()}
+    return words["train"], sum(words.values()) - words["train"]
 
 
 @cache

@@ -66,7 +66,7 @@ class Job:
         words += [sources[0], "--base", *sources[1:2]] if self.run == "depth" and len(sources) > 1 else sources
         words += [w for m in self.across for w in ("--across", m.source)]
         words += [w for m in self.before for w in ("--before", m.source)]
-        words += ["--data", self.data] if self.data else []
+        words += ["--corpus" if self.analysis.on == "tags" else "--data", self.data] if self.data else []
         words += self.task.typed() if self.task else []
         words += [w for k, v in self.extra.items() for w in (f"--{k}", str(v))]
         words += [*typed(self.chosen()), "--out", str(out / self.name)]
@@ -82,10 +82,9 @@ def jobs_of(protocol: Protocol, options: ReproduceOptions, out: Path) -> list[Jo
     vary = {k: changes.pop(k, list(v)) for k, v in protocol.vary.items()}
     values = {**sources, TASK: list(tasks), **vary}
     on = {a.on for a in protocol.analyses()}
-    if options.data is None and ("text" in on or ("rows" in on and options.models)):
-        raise StratoscopeError(
-            f"{protocol.item} of {protocol.paper} compares models on text ({protocol.data}); give yours with --data"
-        )
+    if options.data is None and (on & {"text", "tags"} or ("rows" in on and options.models)):
+        does = "probes words with tags" if "tags" in on else "compares models on text"
+        raise StratoscopeError(f"{protocol.item} of {protocol.paper} {does} ({protocol.data}); give yours with --data")
     jobs: list[Job] = []
     for step in (s for s in protocol.steps if s.name not in made):
         analysis = ANALYSES[step.run]
@@ -105,7 +104,7 @@ def jobs_of(protocol: Protocol, options: ReproduceOptions, out: Path) -> list[Jo
                 across=tuple(across),
                 before=tuple(Model(source) for source in (roles[step.before] if step.before else ())),
                 task=tasks[bound[TASK]] if TASK in bound else None,
-                data=None if analysis.on == "task" else options.data,
+                data=None if analysis.on == "task" or options.data is None else _data(options.data, bound),
                 options=_options(protocol, step, bound, changes, overwrite=options.overwrite),
             )
             jobs += _pairs(job) if analysis.pairwise else [job]
@@ -121,6 +120,12 @@ def _pairs(job: Job) -> list[Job]:
         raise StratoscopeError(f"{job.run} takes pairs of models, got {len(job.models)}; give more with --models")
     every = combinations(enumerate(job.models, 1), 2)
     return [replace(job, name=f"{job.name}/{i}-{j}", models=(a, b)) for (i, a), (j, b) in every]
+
+
+def _data(data: str, bound: Mapping[str, Any]) -> str:
+    """The text or corpus of a job: where a folder has one named after the property, that."""
+    own = Path(data) / str(bound.get("property"))
+    return str(own) if own.is_dir() else data
 
 
 def _sources(protocol: Protocol, options: ReproduceOptions) -> tuple[dict[str, list[str]], dict[str, list[str]]]:

@@ -12,7 +12,11 @@ class ReproduceOptions:
     """What stands in for the paper's own models and data: flags, YAML keys and keywords are these fields."""
 
     models: tuple[str, ...] = option((), "Models in place of the paper's: SOURCE ..., or ROLE=SOURCE for one role.")
-    data: str | None = option(None, "Text to compare on; for a protocol on tasks only, labelled rows of your own.")
+    data: str | None = option(
+        None,
+        "Text to compare on; words with tags to probe (or a folder that holds a folder for each property);"
+        " for a protocol on tasks only, labelled rows of your own.",
+    )
     tasks: tuple[str, ...] = option((), "Task in place of the paper's; may be repeated.", flag="--task")
     task_folder: str | None = option(None, "Folder that holds the tasks' published files; default: the hub.")
     rows: str | None = option(None, "Labelled rows of your own, in place of the tasks' rows.")

@@ -25,7 +25,7 @@ class Analysis:
     options: str
     """`module:Class` of its options."""
     on: str
-    """`text`, compared by several models; `task`; or `rows`, random ones unless there is a text."""
+    """`text`, compared by several models; `tags`, words to probe; `task`; `rows`, random ones unless there is a text."""
     trains: bool = False
     """Whether it makes models, one per seed, and draws nothing."""
     needs: tuple[str, ...] = ()
@@ -42,6 +42,7 @@ class Analysis:
 ANALYSES: Mapping[str, Analysis] = {
     "compare": Analysis("compare", "compare.options:CompareOptions", "text"),
     "attention": Analysis("attention", "attention.options:AttentionOptions", "text"),
+    "probe": Analysis("probe", "probing.options:ProbeOptions", "tags", needs=("property",)),
     "finetune": Analysis("finetune", "finetune.options:FinetuneOptions", "task", trains=True),
     "prune": Analysis("prune", "finetune.options:TrainingOptions", "task", trains=True, needs=("drop",)),
     "study finetuned": Analysis("study_finetuned", "finetuned.options:StudyOptions", "task"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stratoscope.claims import judge_freezing
+from stratoscope.claims import judge_freezing, judge_pruning
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.statement import Statement
 from stratoscope.models.open.loading import ModelSpec
@@ -73,7 +73,8 @@ def run_job(job: Job, out: Path, progress: Progress, draw: Draw | None) -> list[
     if job.analysis.on == "rows":
         return [function(*models, data=job.data, **shared)]
     if job.task is None:
-        return [function(models, data=job.data, **shared)]
+        data = {"corpus" if job.analysis.on == "tags" else "data": job.data}
+        return [function(models, **data, **job.extra, **shared)]
     task = job.task.read(progress)
     if job.analysis.trains:
         trained: list[Any] = function(models[0], task, **job.extra, **shared)
@@ -101,7 +102,8 @@ def _reproduction(protocol: Protocol, results: Sequence[tuple[Job, Sequence[Any]
             else:
                 done.append(Done(job.name, command))
             statements += [replace(s, about={**s.about, "analysis": job.name}) for s in result.statements]
-    statements += judge_freezing([r for _, made in results for r in made if isinstance(r, Finetuned)])
+    tuned = [r for _, made in results for r in made if isinstance(r, Finetuned)]
+    statements += [*judge_freezing(tuned), *judge_pruning(tuned)]
     return Reproduction(
         protocol.paper,
         protocol.item,
