@@ -76,7 +76,7 @@ class Space:
         """
         if self.basis.rank < self.width:
             eps = torch.finfo(torch.float64).eps
-            if self.variance.min() > eps * self.variance.max():
+            if bool((self.variance > eps * self.variance.sum()).all()):
                 return self.lift.T / self.variance
             return torch.linalg.pinv(self.lift, rtol=eps * self.width)
         assert self.basis.to is not None

@@ -93,7 +93,8 @@ def shrunk_ridge(x: Space, y: Space) -> tuple[Tensor, float]:
     r = rotation(x, y)
     p = products(x, y.centred - (x.centred @ r.to(x.centred.dtype)))
     m, best = ridge(x, p)
-    floor, raw = float(x.variance.sum() / x.width) * 1e-10, m * ((x.variance + best) / x.variance)[:, None]
+    floor, there = float(x.variance.sum() / x.width) * 1e-10, x.variance > 0
+    raw = m * torch.where(there, (x.variance + best) / torch.where(there, x.variance, 1.0), 0.0)[:, None]
     while True:
         weight = r + x.drop @ (raw * (x.variance / (x.variance + best))[:, None])
         values = torch.linalg.svdvals(weight)

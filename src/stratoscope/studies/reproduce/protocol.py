@@ -25,7 +25,7 @@ class Analysis:
     options: str
     """`module:Class` of its options."""
     on: str
-    """`text`, compared by several models; `tags`, words to probe; `task`; `rows`, random ones unless there is a text."""
+    """`text`, compared by several models; `tags`, words to probe; `task`; `rows`, random ones unless text is given."""
     trains: bool = False
     """Whether it makes models, one per seed, and draws nothing."""
     needs: tuple[str, ...] = ()
