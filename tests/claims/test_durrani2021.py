@@ -68,6 +68,18 @@ def test_a_base_at_chance_is_not_judged() -> None:
     assert all("chance" in s.reason for s in judge_probing(result))
 
 
+def test_a_handful_of_sentences_or_probes_below_the_words_own_tags_decide_nothing() -> None:
+    infos = tuple(ModelInfo(name, f"/{name}", "bert", 9, 4, "f") for name in ("base", "tuned"))
+    layers = Layers((probes("base", np.full(9, 0.9)), probes("tuned", np.full(9, 0.3))))
+    for sentences, by_word, reason in ((9, 0.6, "9 test sentences"), (10, 0.95, "0.950")):
+        data = {"sentences": {"test": sentences}}
+        result = Probing(infos, data, ("a", "b"), (1, 1), Value(0.5), Value(by_word), layers)
+        assert {s.verdict for s in judge_probing(result)} == {OPEN}
+        assert all(reason in s.reason for s in judge_probing(result))
+    result = Probing(infos, {"sentences": {"test": 10}}, ("a", "b"), (1, 1), Value(0.5), Value(0.6), layers)
+    assert OPEN not in {s.verdict for s in judge_probing(result)}
+
+
 def test_neurons_move_down_and_information_is_less_distributed() -> None:
     flat = [40] * 9
     down = [100, 80, 60, 40, 30, 20, 15, 10, 5]

@@ -19,6 +19,7 @@ from stratoscope.aligners.fit import fit_map
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Silent
 from stratoscope.core.statement import FAILS, HOLDS, OPEN
+from stratoscope.data.baselines import bag_of_words
 from stratoscope.data.corpus import Corpus, Sentence
 from stratoscope.models.open.loading import ModelSpec, open_model
 from stratoscope.models.read.attention import AttentionReader
@@ -238,6 +239,8 @@ def test_the_identity_into_itself_reproduces_the_accuracy_exactly(
     assert {s.about["method"] for s in kept} == {"linreg", "procrustes"}
     assert all(s.verdict == HOLDS for s in kept)
     assert plain(ss.load(tmp_path / "in")) == plain(result)
+    assert result.task["bag_of_words"] == bag_of_words(task)
+    assert any("bag of words" in w for w in result.warnings) == (own.value < bag_of_words(task))
 
 
 def test_a_head_reads_the_mapped_state_of_another_seed(learnt: tuple[Finetuned, ...], tmp_path: Path) -> None:

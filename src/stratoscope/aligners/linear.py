@@ -78,7 +78,8 @@ class Space:
             eps = torch.finfo(torch.float64).eps
             if bool((self.variance > eps * self.variance.sum()).all()):
                 return self.lift.T / self.variance
-            return torch.linalg.pinv(self.lift, rtol=eps * self.width)
+            back: Tensor = torch.linalg.pinv(self.lift, rtol=eps * self.width)
+            return back
         assert self.basis.to is not None
         sd = self.basis.sd
         return torch.where(sd > 0, 1 / sd, 0.0)[:, None] * self.basis.to

@@ -12,6 +12,7 @@ from stratoscope.claims.claim import (
     FEWEST_LAYERS,
     MISSING,
     MODEL_AT_CHANCE,
+    NO_INTERVAL,
     ONE_POINT,
     OTHER_LAYERS,
     CannotTellError,
@@ -28,6 +29,8 @@ from stratoscope.measures.structure import stacked
 from stratoscope.results.probing import PUBLISHED, SOLVED, LayerProbes, NeuronProbes, Probing
 
 INTERVAL = Interval(0.95, PERCENTILES)
+FEWEST_SENTENCES = 10
+"""Test sentences below which an interval over resamples of them means nothing."""
 NEURON_RESAMPLES, NEURON_SEED = 1000, 0
 SHIFT = 0.02
 """Mean depths closer than this are not called different."""
@@ -218,11 +221,17 @@ def _judged(
 
 
 def at_chance(result: Probing, model: str) -> Reason | None:
-    """Why nothing is judged by a model: even its best layer is not clearly above always the commonest tag."""
-    curve, floor = result.layers.of(model).accuracy, result.majority.value
-    best = max(curve.points, key=lambda p: p.value)
+    """Why nothing is judged by a model: too few sentences to resample, or its best layer not clearly above a baseline.
+
+    Baselines are always the commonest tag, and each word's commonest tag in training.
+    """
+    sentences = result.data.get("sentences", {}).get("test", FEWEST_SENTENCES)
+    if sentences < FEWEST_SENTENCES:
+        return Reason(NO_INTERVAL, f"{sentences} test sentences are too few to resample, {FEWEST_SENTENCES} are needed")
+    floor, what = max(
+        (result.majority.value, "always the commonest tag"), (result.by_word.value, "each word's own tag")
+    )
+    best = max(result.layers.of(model).accuracy.points, key=lambda p: p.value)
     if best.low > floor:
         return None
-    return Reason(
-        MODEL_AT_CHANCE, f"the best layer of {model} reaches {best:.3f}, always the commonest tag {floor:.3f}"
-    )
+    return Reason(MODEL_AT_CHANCE, f"the best layer of {model} reaches {best:.3f}, {what} {floor:.3f}")

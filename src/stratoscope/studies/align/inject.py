@@ -19,7 +19,7 @@ from stratoscope.claims import judge_injection
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.value import Value, Values, spread
-from stratoscope.data.baselines import majority
+from stratoscope.data.baselines import bag_of_words, majority
 from stratoscope.data.tasks.data import SPLITS, TaskData
 from stratoscope.models.heads.reading import head_parameters
 from stratoscope.models.open.loading import check_head, survey
@@ -110,9 +110,16 @@ def _compute(
     if tx.shape[1] == ty.shape[1]:
         injected.append(judged(IDENTITY, head_scores(module, tx, choices=choices), baseline=True))
     injected += _baselines(module, ty, choices, judged, options.seed)
+    floor = {"majority": majority(task), "bag_of_words": bag_of_words(task)}
+    notes += [
+        f"{one.name} ({task.metric} {one.value.value:.3f}) does not beat a bag of words ({floor['bag_of_words']:.3f}):"
+        " what its head keeps of a state says little about the task"
+        for one in own
+        if one.value.value < floor["bag_of_words"]
+    ]
     result = Injection(
         models=tuple(side.info for side in sides),
-        task={**described(task), "majority": majority(task), "rows": len(x)},
+        task={**described(task), **floor, "rows": len(x)},
         own=tuple(own),
         injected=tuple(injected),
         fits=tuple(fits),
