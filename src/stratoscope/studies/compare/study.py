@@ -14,7 +14,7 @@ import torch
 from stratoscope.claims import judge_comparison
 from stratoscope.core.matrix import Matrix
 from stratoscope.core.progress import Progress, Silent
-from stratoscope.data.corpus import Corpus
+from stratoscope.data.readers import Data
 from stratoscope.measures.bootstrap import bootstrap, check_memory
 from stratoscope.measures.permuted import permuted_chance
 from stratoscope.measures.score import Scoring, score_layers
@@ -33,7 +33,7 @@ from stratoscope.studies.compare.plan import Plan, make_plan
 def compare(
     models: Model | Sequence[Model],
     *,
-    data: str | Path | Corpus,
+    data: Data,
     out: str | Path | None = None,
     options: CompareOptions | None = None,
     progress: Progress | None = None,
@@ -48,8 +48,9 @@ def compare(
     options, progress = chosen(CompareOptions, options, keywords), progress or Silent()
     plan = make_plan(several(models), data, options, progress)
     given = [spec for spec in plan.specs if not spec.random_init]
-    names = {"name": [spec.name for spec in given]} if any(spec_of(m).name for m in several(models)) else {}
-    asked = {"models": [spec.source for spec in given], **names, **data_asked(data), **models_asked(given)}
+    asked = {"models": [spec.source for spec in given], **data_asked(data), **models_asked(given)}
+    asked |= {"name": [spec.name for spec in given] if any(spec_of(m).name for m in several(models)) else []}
+    asked |= {"base": given[0].base}
     asked |= {} if given[0].dtype == "float32" else {"dtype": given[0].dtype}
     return run_study(
         plan.request,

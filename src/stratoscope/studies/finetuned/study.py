@@ -169,6 +169,8 @@ def _check_across(specs: Sequence[ModelSpec], known: int) -> None:
 
 
 def _identity(spec: ModelSpec) -> tuple[str, str | None]:
+    if spec.loaded is not None:
+        return spec.loaded.fingerprint, None
     if locate(spec.source).local:
         return str(Path(spec.source).expanduser().resolve()), None
     return spec.source, spec.revision
