@@ -136,7 +136,7 @@ class Adapter:
                 " can, such as LoRA"
             )
         # peft passes over what does not fit: an adapter of another model would change nothing, without a word.
-        plain = {name.replace(".base_layer.", ".") for name in dict(tuned.base_model.model.named_parameters())}
+        plain = {_plain(name) for name, _ in tuned.base_model.model.named_parameters()}
         if strange := sorted((own ^ set(self.shapes)) - plain if self.shapes else ()):
             raise StratoscopeError(
                 f"the adapter {self.folder} does not fit its base: {len(strange)} of its tensors have no place or are"
@@ -149,7 +149,8 @@ class Adapter:
 
 
 def _plain(name: str) -> str:
-    return name.removeprefix(PREFIX).replace(".modules_to_save", "")
+    """The name that a tensor of an adapter has in the model."""
+    return name.removeprefix(PREFIX).replace(".modules_to_save", "").replace(".base_layer", "")
 
 
 @dataclass(frozen=True, eq=False)

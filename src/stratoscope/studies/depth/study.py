@@ -45,7 +45,7 @@ def depth(
         options,
         out,
         lambda running: _compute(sides, task, options, running),
-        asked={**asked, **task_asked(task), **models_asked([sides[0].spec])},
+        asked={**asked, **task_asked(task), **models_asked([side.spec for side in sides])},
         progress=progress,
         draw=draw,
     )
