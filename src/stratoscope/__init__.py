@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from stratoscope.studies.finetuned.study import study_finetuned
     from stratoscope.studies.perplexity.study import perplexity
     from stratoscope.studies.prune import prune
+    from stratoscope.studies.weights.study import weights
 
 __all__ = [
     "StratoscopeCallback",
@@ -43,6 +44,7 @@ __all__ = [
     "read_task",
     "similarity",
     "study_finetuned",
+    "weights",
 ]
 
 LATER = {
@@ -59,6 +61,7 @@ LATER = {
     "read_task": "data.tasks.read",
     "similarity": "measures.similarity",
     "study_finetuned": "studies.finetuned.study",
+    "weights": "studies.weights.study",
 }
 """Where public names live: each is imported when first asked for, so that `import stratoscope` takes no time."""
 

@@ -162,7 +162,7 @@ def test_unsafe_or_unclear_adapters_are_refused(adapter: Path, bert: Path) -> No
     with pytest.raises(StratoscopeError, match=r"has no weights \(adapter_model.safetensors\)"):
         survey(spec(adapter))
     shutil.copy(bert / "config.json", adapter)
-    with pytest.raises(StratoscopeError, match="an adapter .* and a whole model"):
+    with pytest.raises(StratoscopeError, match=r"an adapter .* and a whole model"):
         survey(spec(adapter))
     (adapter / "config.json").unlink()
     (adapter / "adapter_config.json").write_text("[]")
@@ -194,7 +194,7 @@ def test_an_adapter_on_the_hub(adapter: Path, bert: Path, tmp_path: Path, monkey
     tiny.hub_cache(tmp_path, "acme/lora", {two: adapter}, {"main": two})
     monkeypatch.setattr(hub, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(hub, "HF_HUB_CACHE", str(tmp_path))
-    for kept in (loading._reachable, loading._commit, loading._on_hub):
+    for kept in (loading._reachable, loading._commit, loading.on_hub):
         kept.cache_clear()
     checkpoint = resolve(spec("acme/lora"))
     assert (checkpoint.source, checkpoint.revision, checkpoint.local) == ("acme/base", "v1", False)
@@ -213,7 +213,7 @@ def test_a_revision_after_the_name(tmp_path: Path, bert: Path, monkeypatch: pyte
     tiny.hub_cache(tmp_path / "hub", "acme/tiny", {one: bert, two: other}, {"main": one, "step1000": two})
     monkeypatch.setattr(hub, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(hub, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    for kept in (loading._reachable, loading._commit, loading._on_hub):
+    for kept in (loading._reachable, loading._commit, loading.on_hub):
         kept.cache_clear()
     asked = [spec("acme/tiny@main"), spec("acme/tiny@step1000"), spec("acme/tiny", revision="step1000")]
     assert [survey(s).fingerprint for s in asked] == [one, two, two]

@@ -38,12 +38,9 @@ Out = Annotated[Path, typer.Option("--out", help="Run folder for everything this
 
 
 @dataclass(frozen=True)
-class Loading:
-    """How models are loaded."""
+class Naming:
+    """How models are labelled."""
 
-    device: str = option("auto", "auto, cpu, cuda or mps.")
-    allow_pickle: bool = option(False, "Load pickle weights, which may run code.")
-    trust_remote_code: bool = option(False, "Run Python code that comes with a model.")
     name: tuple[str, ...] = option((), "Label of a model, in the order they are given; may be repeated.")
 
     def specs(self, sources: Sequence[str], **known: Any) -> list[ModelSpec]:
@@ -71,6 +68,19 @@ class Loading:
         own = replace(self, name=(spec.name,) if spec.name and self.name else ())
         merged = spec.base is not None and resolve(spec).adapter is not None
         return [*typed(own), *(["--base", str(spec.base)] if merged else [])]
+
+
+@dataclass(frozen=True)
+class Loading(Naming):
+    """How models are loaded and labelled."""
+
+    device: str = option("auto", "auto, cpu, cuda or mps.")
+    allow_pickle: bool = option(False, "Load pickle weights, which may run code.")
+    trust_remote_code: bool = option(False, "Run Python code that comes with a model.")
+
+    def shared(self) -> Loading:
+        """What holds for other models too: no label and no revision."""
+        return Loading((), self.device, self.allow_pickle, self.trust_remote_code)
 
 
 @dataclass(frozen=True)

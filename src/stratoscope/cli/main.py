@@ -13,7 +13,19 @@ from typing import Annotated, NoReturn
 import typer
 
 from stratoscope.cli.answer import clean
-from stratoscope.cli.commands import compare, cut, demo, depth, findings, finetune, lists, perplexity, report, study
+from stratoscope.cli.commands import (
+    compare,
+    cut,
+    demo,
+    depth,
+    findings,
+    finetune,
+    lists,
+    perplexity,
+    report,
+    study,
+    weights,
+)
 from stratoscope.cli.options import Command
 from stratoscope.cli.usage import Commands, UsageError, usage_sentence
 
@@ -31,6 +43,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "cut": cut.cut,
     "prune": finetune.prune,
     "perplexity": perplexity.perplexity,
+    "weights": weights.weights,
     "findings": findings.findings,
     "report": report.report,
     "measures": lists.measures,

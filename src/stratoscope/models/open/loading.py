@@ -254,7 +254,7 @@ def _state(spec: ModelSpec, checkpoint: Checkpoint) -> dict[str, Tensor] | None:
 def _from_pretrained(cls: Any, spec: ModelSpec, checkpoint: Checkpoint, **how: Any) -> Any:
     """A stored checkpoint as a class of transformers; of the hub, too, an index may name safetensors only."""
     options = load_options(spec, checkpoint)
-    if not checkpoint.local and (index := _on_hub(checkpoint.source, checkpoint.revision, SAFE_INDEX)):
+    if not checkpoint.local and (index := on_hub(checkpoint.source, checkpoint.revision, SAFE_INDEX)):
         shards_of(index)
     return cls.from_pretrained(checkpoint.source, use_safetensors=None if spec.allow_pickle else True, **how, **options)
 
@@ -344,10 +344,10 @@ def _adapter_folder(checkpoint: Checkpoint) -> Path | None:
         folder = Path(checkpoint.source)
         return folder if (folder / ADAPTER).is_file() else None
     source, revision = checkpoint.source, checkpoint.revision
-    if _on_hub(source, revision, CONFIG) is not None or (found := _on_hub(source, revision, ADAPTER)) is None:
+    if on_hub(source, revision, CONFIG) is not None or (found := on_hub(source, revision, ADAPTER)) is None:
         return None
     for name in (ADAPTER_WEIGHTS, "tokenizer.json", "tokenizer_config.json"):
-        _on_hub(source, revision, name)
+        on_hub(source, revision, name)
     return found.parent
 
 
@@ -383,7 +383,7 @@ def load_options(spec: ModelSpec, checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 @cache
-def _on_hub(source: str, revision: str | None, name: str) -> Path | None:
+def on_hub(source: str, revision: str | None, name: str) -> Path | None:
     """A file of a hub model, fetched into the cache; None where the model has none, or cannot be had."""
     from transformers.utils.hub import cached_file
 

@@ -97,7 +97,7 @@ class Adapter:
             return {}
         try:
             with safe_open(self.folder / SAFE, framework="pt") as f:
-                return {_plain(name): tuple(f.get_slice(name).get_shape()) for name in f.keys()}  # noqa: SIM118
+                return {plain_name(name): tuple(f.get_slice(name).get_shape()) for name in f.keys()}  # noqa: SIM118
         except (OSError, SafetensorError) as e:
             raise StratoscopeError(f"{self.folder / SAFE} is damaged ({e}); save the adapter again") from e
 
@@ -129,14 +129,14 @@ class Adapter:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tuned = peft.PeftModel.from_pretrained(module, str(self.folder), torch_device="cpu")
-            own = {_plain(k) for k in peft.get_peft_model_state_dict(tuned, save_embedding_layers=False)}
+            own = {plain_name(k) for k in peft.get_peft_model_state_dict(tuned, save_embedding_layers=False)}
         if not hasattr(tuned, "merge_and_unload") or not hasattr(tuned.base_model, "merge_and_unload"):
             raise StratoscopeError(
                 f"the adapter {self.folder} ({self.config['peft_type']}) cannot be merged into its base; give one that"
                 " can, such as LoRA"
             )
         # peft passes over what does not fit: an adapter of another model would change nothing, without a word.
-        plain = {_plain(name) for name, _ in tuned.base_model.model.named_parameters()}
+        plain = {plain_name(name) for name, _ in tuned.base_model.model.named_parameters()}
         if strange := sorted((own ^ set(self.shapes)) - plain if self.shapes else ()):
             raise StratoscopeError(
                 f"the adapter {self.folder} does not fit its base: {len(strange)} of its tensors have no place or are"
@@ -148,7 +148,7 @@ class Adapter:
         return {name: t for name, t in state.items() if name not in made_up}
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """The name that a tensor of an adapter has in the model."""
     return name.removeprefix(PREFIX).replace(".modules_to_save", "").replace(".base_layer", "")
 
