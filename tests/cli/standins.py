@@ -22,6 +22,7 @@ from stratoscope.results.depth import Depth
 from stratoscope.results.finetuned import Finetuned
 from stratoscope.results.perplexity import Perplexities, Perplexity
 from stratoscope.results.study import Study
+from stratoscope.results.weights import Weights
 from stratoscope.runs.folder import RunFolder
 
 MODEL = ModelInfo("base", "base", "bert", 3, 8, "0" * 64)
@@ -44,6 +45,7 @@ COMPARISON = Comparison((), (MODEL,), {"name": "t.txt"}, statements=STATEMENTS, 
 DEPTH = Depth(MODEL, None, {}, Value(0.9), 0.5, 0.6, (Curve("untuned", (0, 1, 2), np.zeros(3)),))
 STUDY = Study({"cls": COMPARISON}, "base", ("tuned",), depth=DEPTH, statements=STATEMENTS)
 PERPLEXITIES = Perplexities(MODEL, {}, (Perplexity(9.0, 8.0, 10.0, 5, 2, 0),))
+WEIGHTS = Weights((MODEL, MODEL), ())
 CUT = Cut(
     model={}, loads_with="AutoModel", kept=(1,), dropped=(2,), task={}, metric="accuracy", budget=0.1, confidence=0.95,
     rows={}, whole_on_choice_rows=0.9, candidates=(), tested=(), before=MISSING, after=MISSING, difference=MISSING,
@@ -105,6 +107,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Calls:
         f"{results}.prune": {"prune": study("prune", FINETUNED)},
         f"{results}.finetuned.study": {"study_finetuned": study("study finetuned", STUDY)},
         f"{results}.perplexity.study": {"perplexity": study("perplexity", PERPLEXITIES)},
+        f"{results}.weights.study": {"weights": study("weights", WEIGHTS)},
         "stratoscope.demo.run": {"run_demo": lambda out, **known: study("demo", STUDY)(out=out, **known)},
         "stratoscope.report.write": {"write_report": write_report},
         "stratoscope.report.words": {"console_lines": lambda result: [f"the answer of a {result.kind().name}"]},
@@ -122,6 +125,7 @@ RUNS = {
     "prune": "prune base --drop top:1 --data rows.jsonl --out run",
     "study finetuned": "study finetuned base tuned --data rows.jsonl --out run",
     "perplexity": "perplexity base --data t.txt --out run",
+    "weights": "weights base tuned --out run",
     "demo": "demo --out run",
 }
 """A line for every command that makes a run."""

@@ -23,6 +23,7 @@ from stratoscope.studies.depth.options import DepthOptions
 from stratoscope.studies.finetune.options import FinetuneOptions, TrainingOptions
 from stratoscope.studies.finetuned.options import StudyOptions
 from stratoscope.studies.perplexity.options import PerplexityOptions
+from stratoscope.studies.weights.options import WeightsOptions
 
 OPTIONS = {
     "compare": CompareOptions,
@@ -32,6 +33,7 @@ OPTIONS = {
     "prune": TrainingOptions,
     "study finetuned": StudyOptions,
     "perplexity": PerplexityOptions,
+    "weights": WeightsOptions,
 }
 
 
@@ -84,6 +86,7 @@ FLAGS = {
         "--unit cls --no-control --no-depth --localization --limit 5",
         StudyOptions(("cls",), 5, control=False, depth=False, localization=True),
     ),
+    "weights": ("--no-rank --workers 2", WeightsOptions(rank=False, workers=2)),
     "perplexity": ("--limit 5 --length 7", PerplexityOptions(limit=5, length=7)),
 }  # fmt: skip
 

@@ -23,6 +23,7 @@ from stratoscope.results.perplexity import Perplexities, Perplexity
 from stratoscope.results.pruned import Pruned
 from stratoscope.results.result import Result
 from stratoscope.results.study import Study
+from stratoscope.results.weights import ParameterChange, TokenChange, Weights
 
 BASE = tuple(Layer("base", k) for k in range(3))
 TUNED = tuple(Layer("tuned", k) for k in range(2))
@@ -153,6 +154,20 @@ PERPLEXITIES = Perplexities(
     points=(Perplexity(math.inf, 10.0, math.inf, 30, 3, 1), Perplexity(12.5, 11.0, 14.0, 30, 3, 1)),
 )
 
+WEIGHTS = Weights(
+    models=(ModelInfo("b", "/b", "bert", 2, 8, "f"), ModelInfo("t", "/t", "bert", 2, 8, "g")),
+    parameters=(
+        ParameterChange("emb.weight", 0, "emb", (9, 8), 2.0, 0.0, math.nan),
+        ParameterChange("layer.0.query.weight", 1, "query", (8, 8), 2.0, 0.5, 3.25),
+        ParameterChange("pooler.bias", None, "pooler", (8,), 0.0, 0.25, math.nan),
+    ),
+    missing={"t": ("classifier.weight",)},
+    adapter={"r": 4},
+    tokens=(TokenChange(3, "##ing", 0.5),),
+    moved_tokens=1,
+    all_tokens=9,
+)
+
 STUDY = Study(
     {"cls": COMPARISON, "mean": dataclasses.replace(COMPARISON, arrays={}, matrices=(gappy(),))},
     "base",
@@ -174,7 +189,9 @@ BARE = {
     "a study of one": Study({"cls": COMPARISON}, "base", ("tuned",), refused="all blocks matter"),
     "tuned from a whole base": dataclasses.replace(FINETUNED, pruned=None, freeze="embeddings", loss=()),
 }
-RESULTS: dict[str, Result] = {r.KIND: r for r in (COMPARISON, DEPTH, CUT, FINETUNED, PRUNED, PERPLEXITIES, STUDY)}
+RESULTS: dict[str, Result] = {
+    r.KIND: r for r in (COMPARISON, DEPTH, CUT, FINETUNED, PRUNED, PERPLEXITIES, STUDY, WEIGHTS)
+}
 
 
 def assert_same(got: Any, want: Any, where: str = "result") -> None:

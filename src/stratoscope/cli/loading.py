@@ -63,10 +63,8 @@ class Naming:
 
     def again(self, spec: ModelSpec) -> list[str]:
         """The words that load one of the models alone in the same way."""
-        from stratoscope.models.open.loading import resolve
-
         own = replace(self, name=(spec.name,) if spec.name and self.name else ())
-        merged = spec.base is not None and resolve(spec).adapter is not None
+        merged = spec.base is not None and (Path(spec.source) / "adapter_config.json").is_file()
         return [*typed(own), *(["--base", str(spec.base)] if merged else [])]
 
 

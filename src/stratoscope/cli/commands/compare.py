@@ -14,9 +14,7 @@ from stratoscope.studies.compare.options import CompareOptions
 
 Models = Annotated[
     list[str],
-    typer.Argument(
-        help="Checkpoint or adapter folders, .gguf files or hub ids (org/name@revision).", metavar="MODEL..."
-    ),
+    typer.Argument(help="Checkpoint or adapter folders, .gguf files or hub ids.", metavar="MODEL..."),
 ]
 Data = Annotated[
     str, typer.Option("--data", help="Text file, JSONL, CSV, TSV, Parquet, CoNLL-U, column file or hub data set.")

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from os.path import commonprefix
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -125,17 +125,16 @@ class Lora:
 
     def change(self, name: str, before: Tensor) -> Change | None:
         """What the adapter does to a parameter: scale · B A, or as a whole where it is stored so or has magnitudes."""
-        if name in self.saved:
-            return self.stored.tensor(self.saved[name]).double() - before.double()
+        kept = self.stored.tensor(self.saved[name]).double() if name in self.saved else before.double()
         if name not in self.factors:
-            return None
+            return kept - before.double() if name in self.saved else None
         a, b = (self.stored.tensor(x).double() for x in self.factors[name])
         made = Factors(self.scales[name] * b, a)
         if name in self.transposed:
             made = Factors(made.right.T, made.left.T)
         if name not in self.magnitudes:
-            return made
-        after, across = before.double() + made.whole(), 0 if name in self.transposed else 1
+            return made if torch.equal(kept, before.double()) else kept + made.whole() - before.double()
+        after, across = kept + made.whole(), 0 if name in self.transposed else 1
         size = self.stored.tensor(self.magnitudes[name]).double().reshape(-1)
         factor: Tensor = size / after.square().sum(dim=across).sqrt()
         return after * factor.unsqueeze(across) - before.double()
@@ -227,7 +226,7 @@ def pair_of(base: Stored, tuned: Stored | None, lora: Lora | None, labels: tuple
     if tuned is not None:
         other = _block_list(tuned, labels[1])
         one, two = blocks.split("."), other.split(".")
-        shared = len(commonprefix([one[::-1], two[::-1]]))
+        shared = sum(1 for _ in takewhile(lambda ab: ab[0] == ab[1], zip(one[::-1], two[::-1], strict=False)))
         base, tuned = (
             s.renamed("".join(f"{part}." for part in path[: len(path) - shared]))
             for s, path in ((base, one), (tuned, two))
