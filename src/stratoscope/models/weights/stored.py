@@ -25,6 +25,8 @@ from stratoscope.models.weights.change import Change, Factors
 INDEX = re.compile(r"(.+?)\.(\d+)\.(.+)")
 """A parameter of a list of modules: the list, the position, the rest."""
 EMBEDDING = re.compile(r"emb|wte|wpe|word_|shared", re.IGNORECASE)
+EXPERT = re.compile(r"(?<=\.)\d+(?=\.|$)")
+"""Which of several like modules of one block, such as experts: they are taken together."""
 LORA = re.compile(r"(.+)\.lora_(embedding_)?(A|B|magnitude_vector)(?:\.weight)?")
 OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}
 
@@ -216,7 +218,7 @@ class Pair:
         module = name.rpartition(".")[0] or name
         if name.startswith(f"{self.blocks}."):
             index, _, rest = name.removeprefix(f"{self.blocks}.").partition(".")
-            return int(index) + 1, rest.rpartition(".")[0] or rest
+            return int(index) + 1, EXPERT.sub("*", rest.rpartition(".")[0] or rest)
         return (0 if EMBEDDING.search(module) and "head" not in module else None), module
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from string import ascii_lowercase
 
 import numpy as np
 
-from stratoscope.report.labels import count, number, printable, ranges
+from stratoscope.report.labels import count, printable, ranges
 from stratoscope.report.outline import Card, Section, Sections
 from stratoscope.report.pictures import Axis, Cell, Curves, Heatmap, Line, Table
 from stratoscope.results.weights import ParameterChange, Weights, rank, relative
@@ -36,14 +38,14 @@ def _cards(result: Weights) -> Iterator[Card]:
     curve = result.layers
     blocks = {k: v for k, v in zip(curve.layers, curve.values.tolist(), strict=True) if k and not math.isnan(v)}
     most, least = max(blocks, key=lambda k: blocks[k]), min(blocks, key=lambda k: blocks[k])
-    spread = f"‖ΔW‖/‖W‖ {number(blocks[most])}; least block {least} ({number(blocks[least])})"
+    spread = f"relative change {percent(blocks[most])}; least: block {least} ({percent(blocks[least])})"
     yield Card("Changed most", f"block {most} of {len(blocks)}", spread)
     inside = [p for p in result.parameters if p.layer]
     by = {m: relative([p for p in inside if p.module == m]) for m in result.modules}
     known = {m: v for m, v in by.items() if not math.isnan(v)}
     top = sorted(known, key=lambda m: -known[m])
-    rest = ", ".join(f"{printable(m)} {number(known[m])}" for m in top[1:3])
-    yield Card("Module that changed most", printable(top[0]), f"{number(known[top[0]])}; then {rest}" if rest else "")
+    rest = ", ".join(f"{printable(m)} {percent(known[m])}" for m in top[1:3])
+    yield Card("Module that changed most", printable(top[0]), f"{percent(known[top[0]])}; then {rest}" if rest else "")
     if ranked := [(p.rank, min(p.shape)) for p in inside if not math.isnan(p.rank)]:
         share = float(np.median([r / full for r, full in ranked]))
         middle = float(np.median([r for r, _ in ranked]))
@@ -56,27 +58,31 @@ def _cards(result: Weights) -> Iterator[Card]:
     if result.moved_tokens:
         tokens = ", ".join(printable(t.token) or f"token {t.id}" for t in result.tokens[:5])
         moved = f"{result.moved_tokens:,} of {result.all_tokens:,} tokens moved"
-        yield Card("Embeddings", number(float(curve.values[0])), f"‖ΔW‖/‖W‖; {moved}, most: {tokens}")
+        yield Card("Embeddings changed by", percent(float(curve.values[0])), f"{moved}, most: {tokens}")
     norms = [p for p in result.parameters if p.normalises]
     if norms and not math.isnan(change := relative(norms)):
-        yield Card("Norms", number(change), f"‖ΔW‖/‖W‖ of {count(len(norms), 'parameter')}")
+        yield Card("Norms changed by", percent(change), f"scales and shifts, {count(len(norms), 'parameter')}")
 
 
 def _sections(result: Weights, base: str) -> Iterator[Section]:
     lines = tuple(
-        Line.of(curve, tint=k) for k, curve in enumerate((result.layers, result.norms)) if len(curve.known) > 0
+        Line.of(replace(curve, values=100 * curve.values), tint=k)
+        for k, curve in enumerate((result.layers, result.norms))
+        if curve.known
     )
     curve = Curves(
         id="weights-layers",
         title="Relative change per layer",
         caption=f"‖ΔW‖/‖W‖ of all parameters of a layer, and of what normalises, against {base}: 0 is unchanged.",
         lines=lines,
-        y="relative change",
+        y="relative change (%)",
     )
     yield Section("layers", "Change per layer", (curve,), width="half")
     if result.modules:
         caption = "‖ΔW‖/‖W‖ of the weights and biases of a module."
-        heat = _heatmap(result, relative, "relative change", "Relative change of every module", caption)
+        heat = _heatmap(
+            result, lambda some: 100 * relative(some), "relative change (%)", "Relative change of every module", caption
+        )
         yield Section("modules", "Change per layer and module", (heat,), width="half")
     if any(not math.isnan(p.rank) for p in result.parameters if p.layer):
         caption = "exp of the entropy of the squared singular values of ΔW: how many directions share the change."
@@ -92,13 +98,15 @@ def _heatmap(
     values = result.grid(value)
     keep = np.asarray(~np.isnan(values).all(axis=0))
     names = tuple(m for m, kept in zip(modules, keep, strict=True) if kept)
+    letters = tuple(_letter(k) for k in range(len(names)))  # the names are too long for an axis
+    legend = "; ".join(f"{letter} {name}" for letter, name in zip(letters, names, strict=True))
     known = values[np.isfinite(values)]
     return Heatmap(
-        id=f"weights-{unit.replace(' ', '-')}",
+        id=f"weights-{'rank' if value is rank else 'change'}",
         title=title,
-        caption=caption,
+        caption=f"{caption} Modules: {legend}.",
         rows=Axis(tuple(f"block {b}" for b in blocks), tuple(blocks), title="block"),
-        columns=Axis(names, names, title="module"),
+        columns=Axis(names, letters, title="module"),
         values=values[:, keep],
         range=(0.0, float(known.max()) if known.size and known.max() > 0 else 1.0),
         unit=unit,
@@ -108,16 +116,26 @@ def _heatmap(
     )
 
 
+def _letter(k: int) -> str:
+    """a, b, ... z, aa, ab, ..."""
+    return (_letter(k // 26 - 1) if k >= 26 else "") + ascii_lowercase[k % 26]
+
+
+def percent(value: float) -> str:
+    """A relative change, with two digits that count."""
+    return "–" if math.isnan(value) else f"{100 * value:.2g} %" if 0 < value < 0.1 else f"{100 * value:.0f} %"
+
+
 def _tables(result: Weights) -> Iterator[Table]:
     rows: list[tuple[Cell, ...]] = [
-        (p.name, " × ".join(map(str, p.shape)), p.relative, p.rank) for p in result.parameters if not p.layer
+        (p.name, " × ".join(map(str, p.shape)), 100 * p.relative, p.rank) for p in result.parameters if not p.layer
     ]
     if rows:
         yield Table(
             id="weights-outside",
             title="Embeddings, poolers and final norms",
             caption="Parameters outside the blocks.",
-            head=("Parameter", "Shape", "Relative change", "Effective rank"),
+            head=("Parameter", "Shape", "Change (%)", "Effective rank"),
             rows=tuple(rows),
         )
     if result.tokens:
@@ -126,6 +144,6 @@ def _tables(result: Weights) -> Iterator[Table]:
             title="Tokens whose embeddings changed most",
             caption=f"Length of the change over the length of the row; {result.moved_tokens:,} of "
             f"{result.all_tokens:,} tokens moved.",
-            head=("Token", "Id", "Relative change"),
-            rows=tuple((t.token or f"#{t.id}", t.id, t.relative) for t in result.tokens),
+            head=("Token", "Id", "Change (%)"),
+            rows=tuple((t.token or f"#{t.id}", t.id, 100 * t.relative) for t in result.tokens),
         )
