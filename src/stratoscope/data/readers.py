@@ -97,6 +97,10 @@ def corpus_of(data: Data, **how: str | None) -> Corpus:
     if not isinstance(data, Corpus):
         to_pandas = getattr(data, "to_pandas", None)  # a Dataset of the hub's library
         frame: Any = data if to_pandas is None else to_pandas()
+        if isinstance(frame, bytes | Mapping) or not isinstance(frame, Iterable):
+            raise StratoscopeError(
+                f"expected data as a path, a hub data set, a list of texts or a data frame, got {type(data).__name__}"
+            )
         rows = frame.to_dict("records") if hasattr(frame, "columns") else list(frame)
         if all(isinstance(row, Mapping) for row in rows) and rows:
             roles = {name: given.pop(name, None) for name in ("text", "pair", "label")}
@@ -122,10 +126,12 @@ def _texts(rows: Sequence[object]) -> Corpus:
     return Corpus(IN_MEMORY, sentences, positions, skipped=len(rows) - len(sentences))
 
 
-def _records(rows: Sequence[Mapping[Any, object]]) -> Table:
+def _records(rows: Sequence[Mapping[Any, Any]]) -> Table:
     """Rows in memory as a table; what is no value (None, NaN) is missing."""
+    import pandas as pd
+
     columns = dict.fromkeys(str(name) for row in rows for name in row)
-    plain = [{str(k): v for k, v in row.items() if v is not None and v == v} for row in rows]
+    plain = [{str(k): v for k, v in row.items() if not (pd.api.types.is_scalar(v) and pd.isna(v))} for row in rows]
     return Table("data", tuple(columns), lambda wanted: plain)
 
 
