@@ -39,6 +39,8 @@ from itertools import combinations
 from pathlib import Path
 from statistics import median
 
+from attention import HEADING as ATTENTION
+from attention import REAL
 from inputs import Rows, fetch_mpnet, make_rows, read_rows
 from meter import cores, machine
 from peers import PEERS, install, refused
@@ -48,6 +50,7 @@ from stratoscope.core.errors import StratoscopeError
 from stratoscope.demo.assets import default_cache
 from stratoscope.measures.table import MEASURES
 from trials import Outcome, run
+from validation_report import HEADING as VALIDATION
 from validation_report import section_of
 
 HERE = Path(__file__).resolve().parent
@@ -119,8 +122,9 @@ def main() -> None:
     print(text)
     if out := args.out or (None if args.small else HERE / "RESULTS.md"):
         out.parent.mkdir(parents=True, exist_ok=True)
-        kept = section_of(out.read_text(encoding="utf-8")) if out.is_file() else ""
-        out.write_text("\n".join(filter(None, (text, kept))), encoding="utf-8")
+        before = out.read_text(encoding="utf-8") if out.is_file() else ""
+        kept = [section_of(before, heading) for heading in (VALIDATION, ATTENTION, REAL)]
+        out.write_text("\n".join(filter(None, (text, *kept))), encoding="utf-8")
         _say(f"written to {out}")
 
 

@@ -24,20 +24,23 @@ SOURCES = (
 )
 NAME, FLOORS, STEP = ("model", "task"), ("majority", "bag of words"), ("step, whole", "step, frozen", "ratio")
 BLOCKS = tuple(f"{measure}, {who}" for measure in ("CKA", "debiased CKA") for who in ("base", "tuned", "random"))
-_SECTION = re.compile(rf"^{re.escape(HEADING)}$.*?(?=^##? |\Z)", re.MULTILINE | re.DOTALL)
 
 
-def section_of(page: str) -> str:
-    """This section of a page; nothing where there is none."""
-    found = _SECTION.search(page)
+def section_of(page: str, heading: str = HEADING) -> str:
+    """The section of a page under a heading; nothing where there is none."""
+    found = _section(heading).search(page)
     return found[0].rstrip() + "\n" if found else ""
 
 
-def with_section(page: str, section: str) -> str:
+def with_section(page: str, section: str, heading: str = HEADING) -> str:
     """The page with this section in place of its old one, or at its end."""
-    if _SECTION.search(page):
-        return _SECTION.sub(lambda _: section.rstrip() + "\n\n", page).rstrip() + "\n"
+    if _section(heading).search(page):
+        return _section(heading).sub(lambda _: section.rstrip() + "\n\n", page).rstrip() + "\n"
     return f"{page.rstrip()}\n\n{section}".lstrip()
+
+
+def _section(heading: str) -> re.Pattern[str]:
+    return re.compile(rf"^{re.escape(heading)}$.*?(?=^##? |\Z)", re.MULTILINE | re.DOTALL)
 
 
 def render(records: Sequence[Record], facts: Mapping[str, str]) -> str:

@@ -18,24 +18,35 @@ import pytest
 import stratoscope as ss
 from stratoscope.core.options import described
 from stratoscope.models.open.loading import ModelSpec
+from stratoscope.studies.align.options import AlignOptions, InjectOptions, RecoveryOptions
 from stratoscope.studies.asked import chosen
-from stratoscope.studies.compare.options import CompareOptions
+from stratoscope.studies.attention.options import AttentionOptions
+from stratoscope.studies.compare.options import CompareOptions, SimilarityOptions
 from stratoscope.studies.cut.options import CutOptions
 from stratoscope.studies.depth.options import DepthOptions
 from stratoscope.studies.finetune.options import FinetuneOptions, TrainingOptions
 from stratoscope.studies.finetuned.options import StudyOptions
 from stratoscope.studies.perplexity.options import PerplexityOptions
+from stratoscope.studies.probing.options import ProbeOptions
+from stratoscope.studies.reproduce.options import ReproduceOptions
 from stratoscope.studies.weights.options import WeightsOptions
 
 STUDIES: dict[str, tuple[str, type, tuple[Any, ...], dict[str, Any]]] = {
+    "attention": ("attention.study", AttentionOptions, (["a"],), {"data": "t.txt"}),
     "compare": ("compare.study", CompareOptions, (["a"],), {"data": "t.txt"}),
     "depth": ("depth.study", DepthOptions, ("a", "task"), {"base": "b", "out": "o"}),
     "cut": ("cut.study", CutOptions, ("a", "task"), {"budget": 0.1, "out": "o"}),
     "finetune": ("finetune.study", FinetuneOptions, ("a", "task"), {"out": "o"}),
     "prune": ("prune", TrainingOptions, ("a", "task"), {"drop": "top:1", "out": "o"}),
     "study_finetuned": ("finetuned.study", StudyOptions, ("a", ["b"], "task"), {"out": "o", "across": ["c"]}),
+    "align": ("align.study", AlignOptions, ("a", "b"), {"data": "t.txt"}),
+    "inject": ("align.inject", InjectOptions, ("a", "b", "task"), {"out": "o"}),
+    "recovery": ("align.recovery", RecoveryOptions, ("a", "t.txt"), {"out": "o"}),
     "weights": ("weights.study", WeightsOptions, ("a", "b"), {"out": "o"}),
     "perplexity": ("perplexity.study", PerplexityOptions, ("a", "t.txt"), {"out": "o"}),
+    "study_similarity": ("compare.study", SimilarityOptions, (["a"],), {"data": "t.txt"}),
+    "reproduce": ("reproduce.study", ReproduceOptions, ("wu2020", "fig1"), {"out": "o"}),
+    "probe": ("probing.study", ProbeOptions, (["a"],), {"corpus": "t.jsonl", "property": "upos"}),
 }
 """Where a public analysis lives, its options, and arguments it takes besides."""
 

@@ -188,6 +188,21 @@ def _gemma() -> tuple[Tokenizer, dict[str, str]]:
     return _template(t, "<bos> $A", "<bos> $A <bos> $B"), {**names, "padding_side": "left"}
 
 
+def _openai() -> tuple[Tokenizer, dict[str, str]]:
+    """Lower-case byte-pair merges in which the last piece of a word has a mark of its own."""
+    letters, starts = _pieces(lowercase=True)
+    merges = {(w[:k], w[k]): None for start in starts for w in (start,) for k in range(1, len(w))}
+    vocab = dict.fromkeys(["<unk>", *letters, *(f"{c}</w>" for c in letters), *(a + b for a, b in merges)])
+    model = models.BPE(
+        {piece: i for i, piece in enumerate(vocab)}, list(merges), unk_token="<unk>", end_of_word_suffix="</w>"
+    )
+    t = Tokenizer(model)
+    t.normalizer = normalizers.BertNormalizer(lowercase=True)
+    t.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    t.decoder = decoders.BPEDecoder(suffix="</w>")
+    return t, {"unk_token": "<unk>"}
+
+
 def _template(t: Tokenizer, single: str, pair: str) -> Tokenizer:
     used = {p.split(":")[0] for p in f"{single} {pair}".split() if not p.startswith("$")}
     t.post_processor = processors.TemplateProcessing(
@@ -230,6 +245,7 @@ TOKENIZERS: dict[str, Callable[[], tuple[Tokenizer, dict[str, str]]]] = {
     "deberta": lambda: _bytes(BERT_NAMES, "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1"),
     "deberta-v2": lambda: _unigram(BERT_NAMES, "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1"),
     "modernbert": lambda: _bytes(BERT_NAMES, "[CLS] $A [SEP]", "[CLS] $A [SEP] $B [SEP]", split_first=True),
+    "openai-gpt": _openai,
     "gpt2": lambda: _bytes({"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}),
     "llama": lambda: _bytes(
         {"bos_token": "<|begin_of_text|>", "eos_token": "<|end_of_text|>"},

@@ -15,52 +15,75 @@ from typing import TYPE_CHECKING, Any
 from stratoscope.core.errors import StratoscopeError
 
 if TYPE_CHECKING:
+    from stratoscope.aligners.fit import fit_map
     from stratoscope.data.tasks.read import read_task
     from stratoscope.measures.similarity import similarity
     from stratoscope.measures.structure import localization, rank_neurons
     from stratoscope.results.result import load
+    from stratoscope.studies.align.inject import inject
+    from stratoscope.studies.align.recovery import recovery
+    from stratoscope.studies.align.study import align
+    from stratoscope.studies.attention.study import attention
     from stratoscope.studies.callback import StratoscopeCallback
-    from stratoscope.studies.compare.study import compare
+    from stratoscope.studies.compare.study import compare, study_similarity
     from stratoscope.studies.cut.study import cut
     from stratoscope.studies.depth.study import depth
     from stratoscope.studies.finetune.study import finetune
     from stratoscope.studies.finetuned.study import study_finetuned
     from stratoscope.studies.perplexity.study import perplexity
+    from stratoscope.studies.probing.study import probe
     from stratoscope.studies.prune import prune
+    from stratoscope.studies.reproduce.study import reproduce
     from stratoscope.studies.weights.study import weights
 
 __all__ = [
     "StratoscopeCallback",
     "StratoscopeError",
+    "align",
+    "attention",
     "compare",
     "cut",
     "depth",
     "finetune",
+    "fit_map",
+    "inject",
     "load",
     "localization",
     "perplexity",
+    "probe",
     "prune",
     "rank_neurons",
     "read_task",
+    "recovery",
+    "reproduce",
     "similarity",
     "study_finetuned",
+    "study_similarity",
     "weights",
 ]
 
 LATER = {
     "StratoscopeCallback": "studies.callback",
+    "attention": "studies.attention.study",
+    "align": "studies.align.study",
     "compare": "studies.compare.study",
     "cut": "studies.cut.study",
     "depth": "studies.depth.study",
     "finetune": "studies.finetune.study",
+    "fit_map": "aligners.fit",
+    "inject": "studies.align.inject",
     "load": "results.result",
     "localization": "measures.structure",
     "perplexity": "studies.perplexity.study",
+    "probe": "studies.probing.study",
     "prune": "studies.prune",
     "rank_neurons": "measures.structure",
     "read_task": "data.tasks.read",
+    "reproduce": "studies.reproduce.study",
+    "recovery": "studies.align.recovery",
     "similarity": "measures.similarity",
     "study_finetuned": "studies.finetuned.study",
+    "study_similarity": "studies.compare.study",
     "weights": "studies.weights.study",
 }
 """Where public names live: each is imported when first asked for, so that `import stratoscope` takes no time."""

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from claims.claim_cases import BOOTSTRAP, comparison, kind, model, named, near, scored
-from stratoscope.claims import judge_comparison
+from claims.claim_cases import BOOTSTRAP, Score, comparison, kind, model, named, near, scored
+from results.result_cases import FINETUNED
+from stratoscope.claims import judge_comparison, judge_freezing
 from stratoscope.claims.claim import (
     BY_CHANCE,
     CONSTANT,
     EMPTY_HALF,
     FEW_LAYERS,
     INCLUDES_MARGIN,
+    MODEL_AT_CHANCE,
     NO_INTERVAL,
     OTHER_LAYERS,
 )
 from stratoscope.core.matrix import Layer, Matrix
+from stratoscope.core.model import ModelInfo
 from stratoscope.core.statement import FAILS, HOLDS, OPEN, Statement
-from stratoscope.core.value import Interval
+from stratoscope.core.value import Interval, Value
 from stratoscope.measures.structure import findings
 from stratoscope.results.comparison import Comparison
+from stratoscope.results.finetuned import Finetuned
 
 BASE, TUNED = model("base"), model("tuned")
 
@@ -190,7 +195,8 @@ def test_only_models_that_may_be_tuned_from_each_other_are_judged_so() -> None:
     assert pairs == {("base", "one"), ("base", "two")}
     other = [BASE, model("wide", family="gpt2")]
     found = judge_comparison(comparison(scored(drifting(0.1, 0.3), other), other))
-    assert [s.id for s in found] == ["wu2020-lower-more-alike:base:wide"]
+    adjacent = ["wu2020-adjacent-more-alike:base", "wu2020-adjacent-more-alike:wide"]
+    assert [s.id for s in found] == ["wu2020-lower-more-alike:base:wide", *adjacent]
 
 
 def test_different_layers_have_no_drift() -> None:
@@ -311,3 +317,104 @@ def test_standardised_findings_are_judged_standardised() -> None:
 
 def test_a_result_without_matrices_has_no_statements() -> None:
     assert judge_comparison(Comparison((), (), {})) == ()
+
+
+# --- families, neighbours, freezing -----------------------------------------------------------------------------------
+
+
+def kin(within: float, across: float) -> Score:
+    """Models are called by their family and a number."""
+
+    def score(a: str, x: float, b: str, y: float) -> float:
+        return near(x, y) if a == b else within if a[:4] == b[:4] else across
+
+    return score
+
+
+KIN = [model("bert1"), model("bert2", 6), model("gpt21", family="gpt2")]
+
+
+@pytest.mark.parametrize(("within", "across", "verdict"), [(0.7, 0.4, HOLDS), (0.4, 0.7, FAILS), (0.5, 0.48, OPEN)])
+def test_models_of_one_family_are_more_alike(within: float, across: float, verdict: str) -> None:
+    got = named(judge_comparison(comparison(scored(kin(within, across), KIN), KIN)), "wu2020-family-more-alike")
+    assert got.verdict == verdict
+    assert got.value.value == pytest.approx(within - across)
+    assert (got.numbers["similarity_within"], got.numbers["similarity_across"]) == (
+        pytest.approx(within),
+        pytest.approx(across),
+    )
+    assert (got.about["first"], got.about["second"]) == ("bert1", "bert2")
+    assert "gpt21" in got.text
+
+
+def test_a_family_needs_others_to_differ_from_and_is_none_where_it_is_not_known() -> None:
+    """A model beside its fine-tuned self, two of one family alone, and saved activations say nothing of families."""
+    saved = [model("bert1"), model("s1", 6, family="saved"), model("s2", 7, family="saved")]
+    tuned = [model("bert1"), model("bert2"), model("gpt21", family="gpt2")]
+    for models in (saved, tuned, KIN[:2], [*KIN[:2], model("s1", 6, family="saved")]):
+        found = judge_comparison(comparison(scored(kin(0.7, 0.4), models), models))
+        assert not [s for s in found if s.id.startswith("wu2020-family")]
+    control = [*KIN, model("gpt22", 5, role="control", family="gpt2")]
+    found = judge_comparison(comparison(scored(kin(0.7, 0.4), control), control))
+    assert named(found, "wu2020-family-more-alike").about["second"] == "bert2"
+
+
+def neighbours(models: list[ModelInfo], step: float, far: float, **how: Any) -> Comparison:
+    def score(a: str, x: float, b: str, y: float) -> float:
+        return step if abs(x - y) <= 1 / 8 + 1e-9 else far
+
+    return comparison(scored(score, models, **how), models)
+
+
+@pytest.mark.parametrize(("step", "far", "verdict"), [(0.9, 0.6, HOLDS), (0.6, 0.9, FAILS), (0.6, 0.58, OPEN)])
+def test_adjacent_layers_are_more_alike(step: float, far: float, verdict: str) -> None:
+    got = named(judge_comparison(neighbours([BASE], step, far)), "wu2020-adjacent-more-alike")
+    assert (got.verdict, got.about["model"]) == (verdict, "base")
+    assert got.value.value == pytest.approx(step - far)
+    assert got.numbers == pytest.approx({"similarity_adjacent": step, "similarity_others": far})
+
+
+def test_adjacent_layers_must_have_been_compared() -> None:
+    def reason(**how: Any) -> str:
+        return kind(named(judge_comparison(neighbours([BASE], 0.9, 0.6, **how)), "wu2020-adjacent-more-alike"))
+
+    assert reason(layers=[0, 2, 4, 6]) == OTHER_LAYERS
+    assert reason(layers=[0, 1, 2]) == FEW_LAYERS
+    assert reason(layers=[0, 1, 2, 3]) == ""
+
+
+def frozen(scores: dict[str, list[float]], half: float = 0.005, majority: float = 0.5) -> list[Finetuned]:
+    """Runs by what was frozen, one per seed."""
+    made = []
+    for how, values in scores.items():
+        for seed, v in enumerate(values):
+            known = {"freeze": None if how == "nothing" else how, "score": Value(v, v - half, v + half), "seed": seed}
+            known |= {"base": {"name": "bert"}, "task": {"name": "sst2"}}
+            made.append(replace(FINETUNED, **known, baselines={"majority": majority, "bag_of_words": 0.6}))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("top", "bottom", "half", "verdict"),
+    [(0.90, 0.92, 0.005, HOLDS), (0.92, 0.915, 0.003, HOLDS), (0.95, 0.90, 0.005, FAILS), (0.92, 0.91, 0.01, OPEN)],
+)
+def test_freezing_the_bottom_costs_no_more(top: float, bottom: float, half: float, verdict: str) -> None:
+    runs = frozen({"nothing": [0.93], "top:4": [top], "bottom:4": [bottom], "bottom:6": [0.1]}, half)
+    (got,) = judge_freezing(runs)
+    assert (got.verdict, got.about["top"], got.about["bottom"]) == (verdict, "top:4", "bottom:4")
+    assert got.value.value == pytest.approx(bottom - top)
+    wide = half * 2**0.5
+    assert (got.value.low, got.value.high) == (
+        pytest.approx(bottom - top - wide, rel=0.02, abs=1e-3),
+        pytest.approx(bottom - top + wide, rel=0.02, abs=1e-3),
+    )
+
+
+def test_seeds_are_averaged_and_a_model_at_chance_says_nothing() -> None:
+    (one,) = judge_freezing(frozen({"top:1": [0.90], "bottom:1": [0.92]}))
+    (two,) = judge_freezing(frozen({"top:1": [0.89, 0.91], "bottom:1": [0.90, 0.94]}))
+    assert two.value.value == pytest.approx(one.value.value)
+    assert two.value.high - two.value.low == pytest.approx((one.value.high - one.value.low) / 2**0.5, rel=1e-6)
+    (lost,) = judge_freezing(frozen({"top:1": [0.90], "bottom:1": [0.92]}, majority=0.95))
+    assert kind(lost) == MODEL_AT_CHANCE
+    assert judge_freezing(frozen({"top:1": [0.9], "bottom:2": [0.9]})) == ()

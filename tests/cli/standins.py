@@ -21,6 +21,8 @@ from stratoscope.results.cut import Cut
 from stratoscope.results.depth import Depth
 from stratoscope.results.finetuned import Finetuned
 from stratoscope.results.perplexity import Perplexities, Perplexity
+from stratoscope.results.probing import LayerProbes, Layers, Probing
+from stratoscope.results.reproduction import Reproduction
 from stratoscope.results.study import Study
 from stratoscope.results.weights import Weights
 from stratoscope.runs.folder import RunFolder
@@ -44,6 +46,9 @@ STATEMENTS = tuple(
 COMPARISON = Comparison((), (MODEL,), {"name": "t.txt"}, statements=STATEMENTS, warnings=("beware",))
 DEPTH = Depth(MODEL, None, {}, Value(0.9), 0.5, 0.6, (Curve("untuned", (0, 1, 2), np.zeros(3)),))
 STUDY = Study({"cls": COMPARISON}, "base", ("tuned",), depth=DEPTH, statements=STATEMENTS)
+FLAT = Curve("base", (0, 1), np.array([0.5, 0.5]))
+PROBES = LayerProbes("base", "solved", FLAT, FLAT, FLAT, *(np.array([0.1, 0.1]) for _ in range(7)))
+PROBING = Probing((MODEL,), {}, ("a", "b"), (1, 1), Value(0.5), Value(0.5), Layers((PROBES,)))
 PERPLEXITIES = Perplexities(MODEL, {}, (Perplexity(9.0, 8.0, 10.0, 5, 2, 0),))
 WEIGHTS = Weights((MODEL, MODEL), ())
 CUT = Cut(
@@ -51,6 +56,7 @@ CUT = Cut(
     rows={}, whole_on_choice_rows=0.9, candidates=(), tested=(), before=MISSING, after=MISSING, difference=MISSING,
     baselines={}, head={}, length=8, parameters={}, latency={}, reload={},
 )  # fmt: skip
+REPRODUCTION = Reproduction("wu2020", "fig1", "Layers", "text", (), (), statements=STATEMENTS)
 FINETUNED = Finetuned(
     seed=0, base={}, task={}, metric="accuracy", score=Value(0.75, 0.5, 1.0), parts={},
     baselines={"bag_of_words": 0.625, "majority": 0.5}, recipe={}, freeze=None, parameters={}, head="fresh", loss=(),
@@ -100,13 +106,18 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Calls:
 
     results = "stratoscope.studies"
     modules = {
-        f"{results}.compare.study": {"compare": study("compare", COMPARISON)},
+        f"{results}.compare.study": {
+            "compare": study("compare", COMPARISON),
+            "study_similarity": study("study similarity", COMPARISON),
+        },
+        f"{results}.reproduce.study": {"reproduce": study("reproduce", REPRODUCTION)},
         f"{results}.depth.study": {"depth": study("depth", DEPTH)},
         f"{results}.cut.study": {"cut": study("cut", CUT)},
         f"{results}.finetune.study": {"finetune": study("finetune", FINETUNED)},
         f"{results}.prune": {"prune": study("prune", FINETUNED)},
         f"{results}.finetuned.study": {"study_finetuned": study("study finetuned", STUDY)},
         f"{results}.perplexity.study": {"perplexity": study("perplexity", PERPLEXITIES)},
+        f"{results}.probing.study": {"probe": study("probe", PROBING)},
         f"{results}.weights.study": {"weights": study("weights", WEIGHTS)},
         "stratoscope.demo.run": {"run_demo": lambda out, **known: study("demo", STUDY)(out=out, **known)},
         "stratoscope.report.write": {"write_report": write_report},
@@ -125,6 +136,9 @@ RUNS = {
     "prune": "prune base --drop top:1 --data rows.jsonl --out run",
     "study finetuned": "study finetuned base tuned --data rows.jsonl --out run",
     "perplexity": "perplexity base --data t.txt --out run",
+    "study similarity": "study similarity base tuned --data t.txt --out run",
+    "reproduce": "reproduce wu2020 fig1 --out run",
+    "probe": "probe base tuned --corpus t.jsonl --property upos --out run",
     "weights": "weights base tuned --out run",
     "demo": "demo --out run",
 }

@@ -37,7 +37,9 @@ ALL = dict(commands(typer.main.get_command(app)))
 def test_a_table_that_cannot_be_read(here: Path, command: Command, names: tuple[str, ...], content: str) -> None:
     (here / "rows.tsv").write_text(content)
     needed = {"study": ["tuned"], "cut": ["--budget", "0.1"], "prune": ["--drop", "top:1"]}.get(names[0], [])
-    model = "base" if names[0] != "perplexity" else tiny.checkpoint("gpt2", here / "decoder", head="causal")
+    needed = ["fig1", "--models", "base"] if names[0] == "reproduce" else needed
+    model: Any = "wu2020" if names[0] == "reproduce" else "base"
+    model = model if names[0] != "perplexity" else tiny.checkpoint("gpt2", here / "decoder", head="causal")
     ended = command(*names, model, *needed, "--data", "rows.tsv", "--out", "run")
     assert ended.code == 2
     (sentence,) = ended.err.splitlines()

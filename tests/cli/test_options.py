@@ -17,12 +17,13 @@ from stratoscope.cli.answer import Answer
 from stratoscope.cli.main import COMMANDS, app
 from stratoscope.cli.options import command as as_command
 from stratoscope.core.options import option, read_options, typed
-from stratoscope.studies.compare.options import CompareOptions
+from stratoscope.studies.compare.options import CompareOptions, SimilarityOptions
 from stratoscope.studies.cut.options import CutOptions
 from stratoscope.studies.depth.options import DepthOptions
 from stratoscope.studies.finetune.options import FinetuneOptions, TrainingOptions
 from stratoscope.studies.finetuned.options import StudyOptions
 from stratoscope.studies.perplexity.options import PerplexityOptions
+from stratoscope.studies.reproduce.options import ReproduceOptions
 from stratoscope.studies.weights.options import WeightsOptions
 
 OPTIONS = {
@@ -33,6 +34,8 @@ OPTIONS = {
     "prune": TrainingOptions,
     "study finetuned": StudyOptions,
     "perplexity": PerplexityOptions,
+    "study similarity": SimilarityOptions,
+    "reproduce": ReproduceOptions,
     "weights": WeightsOptions,
 }
 
@@ -66,10 +69,10 @@ FLAGS = {
     "compare": (
         "--unit cls -m cca --measure svsim@0.5 --layers 0,2-3 --limit 7 --seed 3 --bootstrap 20 --random-init --text a"
         " --pair b --label c --columns 'a b c' --split dev --standardise --batch-tokens 99 --memory 2GB --workers 1"
-        " --keep --overwrite --subword first",
+        " --keep --overwrite --subword first --save-activations x.hdf5",
         CompareOptions(
             "cls", ("cca", "svsim@0.5"), "first", (0, 2, 3), 7, 3, 20, True, "a", "b", "c", "a b c", "dev", True, 99,
-            2e9, 1, True, True,
+            2e9, 1, True, True, "x.hdf5",
         ),
     ),
     "depth": ("--no-skip --seed 1 --length 9", DepthOptions(1, 9, None, False)),
@@ -88,6 +91,11 @@ FLAGS = {
     ),
     "weights": ("--no-rank --workers 2", WeightsOptions(rank=False, workers=2)),
     "perplexity": ("--limit 5 --length 7", PerplexityOptions(limit=5, length=7)),
+    "study similarity": ("--random-init --limit 5", SimilarityOptions(limit=5, random_init=True)),
+    "reproduce": (
+        "--models a --models base=b --data t --task rte --task sst2 --task-folder f --rows r --validation v --set x=1",
+        ReproduceOptions(("a", "base=b"), "t", ("rte", "sst2"), "f", "r", "v", ("x=1",)),
+    ),
 }  # fmt: skip
 
 
@@ -174,7 +182,8 @@ def test_json_is_one_document_and_nothing_else(name: str, plain: Path, studies: 
     document = json.loads(ended.out)
     assert document["folder"] == "run"
     assert document["kind"] == {"compare": "comparison", "study finetuned": "study", "demo": "study",
-                                "finetune": "finetuned", "prune": "finetuned"}.get(name, name)  # fmt: skip
+                                "finetune": "finetuned", "prune": "finetuned", "study similarity": "comparison",
+                                "reproduce": "reproduction", "probe": "probing"}.get(name, name)  # fmt: skip
     assert document["answer"]
     assert document["next"].startswith("stratoscope ")
     if name == "compare":
@@ -232,3 +241,14 @@ def test_keywords_are_read_as_flags_are() -> None:
     )
     assert read_options(CompareOptions, {"layers": [1, 2], "measures": ["a", "b"]}).layers == (1, 2)
     assert read_options(CompareOptions, {"layers": None}).layers is None
+
+
+def test_a_probing_study_ranks_neurons_too(plain: Path, studies: Calls, command: Command) -> None:
+    line = ["base", "tuned", "--corpus", "t.jsonl", "--property", "upos", "--out", "run"]
+    assert command("study", "probing", *line).code == 0
+    assert studies.last.options.neurons
+    assert [m.source for m in studies.last.args[0]] == ["base", "tuned"]
+    assert (studies.last.corpus, studies.last.property) == ("t.jsonl", "upos")
+    assert command("probe", *line, "--solver", "published").code == 0
+    assert not studies.last.options.neurons
+    assert studies.last.options.solver == "published"

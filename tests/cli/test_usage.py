@@ -11,7 +11,7 @@ COMPARE = "compare base --data t.txt --out run"
 LINES = [
     ("compar base", "unknown command 'compar'; did you mean 'compare'? choose from: "),
     ("xyzzy", "unknown command 'xyzzy'; choose from: "),
-    ("study fine", "unknown command 'fine'; did you mean 'finetuned'? choose from: finetuned\n"),
+    ("study fine", "unknown command 'fine'; did you mean 'finetuned'? choose from: "),
     (f"{COMPARE} --limt 3", "unknown option '--limt'; did you mean '--limit'? see 'stratoscope compare --help'\n"),
     (f"{COMPARE} --limt=3", "unknown option '--limt'; did you mean '--limit'? see 'stratoscope compare --help'\n"),
     (f"{COMPARE} --nonsense", "unknown option '--nonsense'; see 'stratoscope compare --help'\n"),
@@ -24,8 +24,8 @@ LINES = [
     ),
     (
         "compare --data t.txt --out run",
-        "expected MODEL... (Checkpoint or adapter folders, .gguf files or hub ids), got none;"
-        " see 'stratoscope compare --help'\n",
+        "expected MODEL... (Checkpoint or adapter folders, .gguf files, saved activations or hub ids), got none; see"
+        " 'stratoscope compare --help'\n",
     ),
     (
         "study finetuned base --out run",

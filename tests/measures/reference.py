@@ -209,6 +209,29 @@ def mixedsim_heldout(x: Rows, y: Rows, rank_x: int | None = None, rank_y: int | 
     return float(heldout_r_values(x, y, rank_y).mean())
 
 
+def neighbours(x: Rows, k: int = 10) -> list[list[int]]:
+    """The k nearest rows of every row by cosine, columns centred first; ties in the order of the rows."""
+    c = centred(x)
+    norms = np.linalg.norm(c, axis=1)
+    found = []
+    for i in range(len(c)):
+        cosine = [
+            round(float(c[i] @ c[j] / (norms[i] * norms[j])), 12) if norms[i] and norms[j] else 0 for j in range(len(c))
+        ]
+        found.append(sorted((j for j in range(len(c)) if j != i), key=lambda j: (-cosine[j], j))[:k])
+    return found
+
+
+def knn(x: Rows, y: Rows, rank_x: int | None = None, rank_y: int | None = None) -> float:
+    pairs = zip(neighbours(x), neighbours(y), strict=True)
+    return float(np.mean([len(set(a) & set(b)) / len(a) for a, b in pairs]))
+
+
+def knn_jaccard(x: Rows, y: Rows, rank_x: int | None = None, rank_y: int | None = None) -> float:
+    pairs = zip(neighbours(x), neighbours(y), strict=True)
+    return float(np.mean([len(set(a) & set(b)) / len(set(a) | set(b)) for a, b in pairs]))
+
+
 REFERENCES: dict[str, Callable[..., float]] = {
     "neuronsim": neuronsim,
     "mixedsim": mixedsim,
@@ -222,5 +245,7 @@ REFERENCES: dict[str, Callable[..., float]] = {
     "linreg": linreg,
     "procrustes": procrustes,
     "rsa": rsa,
+    "knn": knn,
+    "knn-jaccard": knn_jaccard,
     "mixedsim-heldout": mixedsim_heldout,
 }

@@ -118,7 +118,12 @@ def test_the_jackknifes_interval_by_hand() -> None:
     rows, sentence = layers(16), by_sentence(16, 2)
     values, found = made(rows, sentence, list(known_names()))
     order = np.argsort(np.random.default_rng(0).permutation(8))
-    assert {name for name, of in found.items() if method(of) == "jackknife"} == {*SATURATING, "mixedsim-heldout"}
+    assert {name for name, of in found.items() if method(of) == "jackknife"} == {
+        *SATURATING,
+        "mixedsim-heldout",
+        "knn",
+        "knn-jaccard",
+    }
     for name in SATURATING:
         left = [MemoryRows([m[sentence != int(k)] for m in rows.matrices]) for k in order]
         scores = torch.stack([score_layers(r, [parse(name)]).scored[name].values for r in left])
@@ -167,6 +172,7 @@ def test_no_interval_where_leaving_rows_out_saturates(name: str) -> None:
         *((60, name, 1.4) for name in ("ckasim", "ckasim-debiased", "ckasim-rbf", "neuronsim", "procrustes")),
         *((60, "rsa", 1.6), (80, "svsim", 2.2), (80, "pwsim", 2.2), (80, "cca", 2.5), (80, "mixedsim", 2)),
         *((80, "linreg", 2), (12, "linreg", 3), (160, "mixedsim-heldout", 2.5)),
+        *((80, "knn", 1.6), (160, "knn-jaccard", 1.6)),
     ],
 )
 def test_intervals_are_as_wide_as_scores_spread_over_other_draws(n: int, name: str, widest: float) -> None:

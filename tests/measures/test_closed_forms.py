@@ -80,10 +80,29 @@ def test_independent_noise_with_few_rows(measure: str, value: float, noise: tupl
     assert stratoscope.similarity(*noise, measure) == pytest.approx(value, abs=0.006)
 
 
+NEIGHBOURS = ("knn", "knn-jaccard")
+
+
+def test_neighbours_of_noise_are_shared_by_chance(noise: tuple[np.ndarray, np.ndarray]) -> None:
+    """k / (n - 1) of them, and s / (2k - s) of the union where s of k are shared; here only the first is above 0.1."""
+    x, y = noise[0][:60, :40], noise[1][:60, :40]
+    with pytest.warns(UserWarning, match=r"score up to 0\.17 \(knn\)"):
+        assert stratoscope.similarity(x, y, "knn") == pytest.approx(10 / 59, abs=0.06)
+    assert stratoscope.similarity(x, y, "knn-jaccard") == pytest.approx(1 / 11, abs=0.04)
+    assert stratoscope.similarity(*noise, "knn") == pytest.approx(10 / 499, abs=0.006)
+
+
+@pytest.mark.parametrize("measure", NEIGHBOURS)
+def test_neighbours_that_tie_come_in_the_order_of_the_rows(measure: str) -> None:
+    """Of A and B, rows 0-39 have the same first ten neighbours, all others have ten of another group each."""
+    rows = np.repeat(np.arange(4), 40)
+    assert stratoscope.similarity(A[rows][:, None], B[rows][:, None], measure) == 0.25
+
+
 LOW = ("ckasim-debiased", "ckasim-minibatch", "rsa", "mixedsim-heldout")
 
 
-@pytest.mark.parametrize("measure", [m for m in known_names() if m not in LOW])
+@pytest.mark.parametrize("measure", [m for m in known_names() if m not in (*LOW, *NEIGHBOURS)])
 def test_measures_that_inflate_draw_a_warning_on_noise(measure: str, noise: tuple[np.ndarray, np.ndarray]) -> None:
     x, y = noise[0][:60, :40], noise[1][:60, :40]
     words = rf"60 rows and 40 neurons, unrelated layers already score up to 0\.\d\d \({measure}\)"
@@ -133,7 +152,7 @@ def test_done_by_hand(x: list[np.ndarray], y: list[np.ndarray], measure: str, va
     assert stratoscope.similarity(np.array(x).T, np.array(y).T, measure) == pytest.approx(value, abs=1e-12)
 
 
-@pytest.mark.parametrize("measure", known_names())
+@pytest.mark.parametrize("measure", [m for m in known_names() if m not in NEIGHBOURS])
 def test_unrelated_single_contrasts_score_nothing(measure: str) -> None:
     rows = np.repeat(np.arange(4), 40)  # noise cannot fit 160 rows
     score = stratoscope.similarity(A[rows][:, None], B[rows][:, None], measure)

@@ -34,6 +34,8 @@ def test_public_names() -> None:
         "linreg",
         "procrustes",
         "rsa",
+        "knn",
+        "knn-jaccard",
         "mixedsim-heldout",
     )
 
@@ -121,9 +123,11 @@ def test_all_with_few_rows_leaves_out_what_saturates() -> None:
 
 def test_all_with_very_many_rows_leaves_out_what_is_quadratic() -> None:
     wanted, notes = requests(["all"], n=QUADRATIC_ROWS + 1, width=8)
-    assert "ckasim-rbf" not in [r.name for r in wanted]
+    assert not {"ckasim-rbf", "knn", "knn-jaccard"} & {r.name for r in wanted}
     assert notes == [
         "ckasim-rbf left out of 'all': its cost grows with the square of 20001 rows; name it to have it anyway",
+        "knn left out of 'all': its cost grows with the square of 20001 rows; name it to have it anyway",
+        "knn-jaccard left out of 'all': its cost grows with the square of 20001 rows; name it to have it anyway",
         "mixedsim-heldout left out of 'all': it is for rows that do not outnumber neurons; name it to have it anyway",
         "rsa compares 2000 rows drawn with the seed, not all 20001",
     ]

@@ -22,7 +22,7 @@ from stratoscope.models.text.rows import UNITS, Rows, plan_rows
 ALL = [f.name for f in FAMILIES]
 SEGMENTED = {"bert", "albert", "electra", "xlnet"}
 """Families whose tiny checkpoint reads token_type_ids, written down here apart from the code's own table."""
-CLS_LAST = {"xlnet", "gpt2", "llama", "qwen2", "qwen3", "gemma2"}
+CLS_LAST = {"xlnet", "openai-gpt", "gpt2", "llama", "qwen2", "qwen3", "gemma2"}
 VARIANTS = [(u, s) for u in UNITS for s in (("last", "first", "mean") if u == "word" else ("last",))]
 Load = Callable[[str], OpenedModel]
 

@@ -23,7 +23,7 @@ from stratoscope.models.surgery.blocks import keeping
 
 torch.set_num_threads(1)
 
-DECODERS = ["gpt2", "llama", "qwen2", "qwen3", "gemma2"]
+DECODERS = ["openai-gpt", "gpt2", "llama", "qwen2", "qwen3", "gemma2"]
 WITH_BOS = {"llama", "gemma2"}
 Texts = Callable[..., Corpus]
 

@@ -210,7 +210,7 @@ def test_the_work_beyond_the_whole_model_is_half_of_the_loop_over_spans(make: Ma
     ("model_type", "more", "tokens"),
     [
         ("gpt_neox", {}, "gpt2"),
-        ("openai-gpt", {}, "gpt2"),
+        ("gpt_neo", {"attention_types": [[["global", "local"], 2]], "window_size": 4}, "gpt2"),
         ("mistral", {"num_key_value_heads": 1, "sliding_window": 8}, "gpt2"),
         ("roformer", {"embedding_size": 16}, "bert"),
     ],

@@ -330,7 +330,6 @@ MIXED = ["sliding_attention", "full_attention"] * 2
         ("gemma3_text", {"num_key_value_heads": 1, "head_dim": 8, "sliding_window": 8, "layer_types": MIXED}),
         ("gpt_neo", {"attention_types": [[["global", "local"], 2]], "window_size": 4}),
         ("gpt_neox", {}),
-        ("openai-gpt", {}),
         ("roformer", {"embedding_size": 16}),
     ],
 )  # fmt: skip

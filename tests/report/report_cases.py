@@ -3,15 +3,19 @@ values, intervals, constant layers, controls, statements of every verdict, warni
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+import alignment_cases
 from stratoscope.core.curve import Curve
 from stratoscope.core.matrix import Layer, Matrix
 from stratoscope.core.model import ModelInfo
 from stratoscope.core.statement import FAILS, HOLDS, OPEN, Statement
 from stratoscope.core.value import MISSING, Interval, Value
+from stratoscope.results.alignment import Alignment, Injection, Recovery
+from stratoscope.results.attention import Attention, Pattern
 from stratoscope.results.comparison import Comparison
 from stratoscope.results.cut import Candidate, Cut, Tested
 from stratoscope.results.depth import TUNED, TUNEDORIG, UNTUNED, Depth
@@ -246,6 +250,18 @@ def perplexities(blocks: int = 6) -> Perplexities:
     return Perplexities(model, corpus, points, statements=statements()[2:3], provenance=PROVENANCE)
 
 
+def alignment(layers: int = 7, models: int = 4) -> Alignment:
+    return replace(alignment_cases.alignment(layers, models), statements=statements(), provenance=PROVENANCE)
+
+
+def injection() -> Injection:
+    return replace(alignment_cases.injection(), statements=statements()[:1], provenance=PROVENANCE)
+
+
+def recovery() -> Recovery:
+    return replace(alignment_cases.recovery(), statements=statements()[1:2], provenance=PROVENANCE)
+
+
 def weights(blocks: int = 6) -> Weights:
     """The upper blocks, and of them the feed-forward parts, change most; the embeddings are frozen."""
     models = tuple(ModelInfo(n, f"/{n}", "bert", blocks + 1, 64, f"sha256:{n}") for n in ("base", "tuned"))
@@ -311,20 +327,56 @@ def study(
     return Study(**{**made, **changes})
 
 
+def attention(blocks: int = 4) -> Attention:
+    """Two models of two and three heads a layer; the first head of the second model has no correlation."""
+    layers = [Layer("base", k + 1) for k in range(blocks)] + [Layer("<tuned>", k + 1) for k in range(blocks)]
+    heads = (2,) * blocks + (3,) * blocks
+    rng = np.random.default_rng(3)
+    similar = rng.uniform(0.4, 1, (sum(heads), sum(heads)))
+    similar = (similar + similar.T) / 2
+    np.fill_diagonal(similar, 1)
+    similar[2 * blocks] = similar[:, 2 * blocks] = np.nan
+    values = rng.uniform(0.4, 1, (2 * blocks, 2 * blocks))
+    drawn = values + rng.normal(0, 0.01, (20, 2 * blocks, 2 * blocks))
+    matrix = Matrix("js", tuple(layers), tuple(layers), values, values - 0.02, values + 0.02,
+                    Interval(0.95, "bootstrap", 20, "sentence group"), drawn)  # fmt: skip
+    words = ("Birds", "sing", "<b>", "sing")
+    weights = rng.integers(0, 255, (sum(heads), 4, 4)).astype(np.uint8)
+    return Attention(
+        matrices=(matrix, replace(matrix, measure="ckasim", low=None, high=None, interval=None, replicates=None)),
+        models=(ModelInfo("base", "base", "bert", blocks + 1, 8, "1"),
+                ModelInfo("<tuned>", "tuned", "bert", blocks + 1, 8, "2", base="base")),
+        data={"name": "text", "rows": 40, "sentences": 20, "causal": False},
+        arrays={"js": similar.astype(np.float32)},
+        heads_of=heads,
+        patterns=(Pattern(words, words, weights),),
+        warnings=("a row is empty",),
+        provenance=PROVENANCE,
+    )  # fmt: skip
+
+
 KINDS = {
+    "attention": attention,
     "comparison": comparison,
     "depth": depth,
     "study": study,
     "perplexity": perplexities,
     "weights": weights,
     "cut": cut,
+    "alignment": alignment,
+    "injection": injection,
+    "recovery": recovery,
 }
 SMALL = {
+    "attention": lambda: attention(2),
     "comparison": lambda: comparison(depths=(5, 5, 4)),
     "depth": lambda: depth(4),
     "study": lambda: study(layers=5, other=4),
     "perplexity": lambda: perplexities(3),
     "weights": lambda: weights(3),
     "cut": cut,
+    "alignment": lambda: alignment(3, 3),
+    "injection": injection,
+    "recovery": recovery,
 }
 """The same, small enough that a golden file can be read."""

@@ -284,3 +284,50 @@ def test_the_policy_stops_what_escaping_might_miss(reader, pages):
     assert reader.shown(".plot")
     assert reader.run("return window.hacked === undefined")
     assert any("Content Security Policy" in entry["message"] for entry in reader.complaints())
+
+
+CLICK = (
+    "document.getElementById(arguments[0])"
+    ".emit('plotly_click', {points: [{x: arguments[1], y: arguments[2], curveNumber: 0}]})"
+)
+
+
+def test_a_cell_opens_its_heads_and_a_pair_of_heads_opens_what_both_attend_to(reader, pages):
+    result = cases.attention()
+    reader.open(pages["attention"])
+    reader.run(CLICK, "picture-similarity-js", 5, 2)  # base:3 × <tuned>:2
+    heads = result.heads("base", 3, "<tuned>", 2).to_numpy()
+    drawn = reader.run("return document.getElementById('picture-heads-js').data[0].z")
+    np.testing.assert_allclose(drawn, heads, atol=1e-5)
+    reader.point("heads-js", 2, 1)
+    said = f"base:3 head 2 × <tuned>:2 head 3 = {shown(Value(float(heads[1, 2])))}"
+    assert reader.readout("heads-js") == said
+    reader.run(CLICK, "picture-heads-js", 2, 1)
+    left, right = reader.run("return document.getElementById('picture-patterns').data.map((d) => d.z)")
+    weights = result.patterns[0].weights / 255
+    np.testing.assert_allclose(left, weights[2 * 2 + 1], atol=1e-6)  # layers of base have two heads
+    np.testing.assert_allclose(right, weights[4 * 2 + 3 + 2], atol=1e-6)  # those of the other three
+    names = reader.run("return document.getElementById('picture-patterns').layout.annotations.map((a) => a.text)")
+    assert names == ["<b>base:3 head 2</b>", "<b>&lt;tuned&gt;:2 head 3</b>"]
+    axis = "const y = document.getElementById('picture-patterns')._fullLayout.yaxis; "
+    assert reader.run(axis + "return y.d2p('Birds') < y.d2p('sing')")  # the first word is at the top
+    reader.run(CLICK, "picture-similarity-js", 4, 0)
+    empty = reader.run("return document.getElementById('picture-heads-js').data[0].z.map((row) => row[0])")
+    assert empty == [None, None]  # the head that has no similarity
+    assert reader.complaints() == []
+
+
+def test_a_sentence_of_a_hundred_words_is_drawn_whole_and_zooms(reader, pages):
+    result = cases.attention(2)
+    words = tuple(f"word{k % 60}" for k in range(100))
+    weights = np.full((sum(result.heads_of), 100, 100), 2, np.uint8)
+    weights[:, np.arange(100), np.arange(100)] = 200
+    long = cases.replace(result, patterns=(cases.Pattern(words, words, weights),))
+    reader.open(page(long))
+    first = "const d = document.getElementById('picture-patterns').data[0]; "
+    assert reader.run(first + "return [new Set(d.x).size, d.z.length]") == [100, 100]  # repeated words are not merged
+    ticks = "return [...document.querySelectorAll('#picture-patterns .xtick')].map((t) => t.textContent)"
+    seen = {f"word{k}" for k in range(10, 30)}
+    assert not seen <= set(reader.run(ticks))  # labels are thinned
+    reader.run("return Plotly.relayout('picture-patterns', {'xaxis.range': [9.5, 29.5]}).then(() => true)")
+    assert seen <= set(reader.run(ticks))

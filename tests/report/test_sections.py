@@ -66,6 +66,15 @@ def test_without_a_known_base_the_first_model_is_compared_with_each_other_of_its
     assert [line.name for line in lines] == ["tuned"]
 
 
+def test_a_control_beside_them_does_not_hide_the_drift_of_the_models():
+    base = cases.comparison(("a", "b", "random"), depths=(4, 4, 4))
+    roles = ({"base": None, "role": "model"}, {"base": None, "role": "model"}, {"base": "a", "role": "control"})
+    models = tuple(dataclasses.replace(m, **role) for m, role in zip(base.models, roles, strict=True))
+    result = dataclasses.replace(base, models=models)
+    assert [line.name for line in section(result, "drift").pictures[0].lines] == ["b", "random"]
+    assert "b changed most at" in cards(result)
+
+
 def test_models_of_other_depths_have_no_drift_but_their_most_alike_layers():
     names = ("a", "b", "c")
     base = cases.comparison(names, depths=(5, 6, 7))

@@ -9,18 +9,22 @@ from typing import Any
 
 import numpy as np
 
+from alignment_cases import alignment, injection, recovery
 from stratoscope.core.curve import Curve
 from stratoscope.core.matrix import Layer, Matrix
 from stratoscope.core.model import ModelInfo
 from stratoscope.core.record import stored
 from stratoscope.core.statement import HOLDS, OPEN, Statement
 from stratoscope.core.value import Interval, Value
+from stratoscope.results.attention import Attention, Pattern
 from stratoscope.results.comparison import Comparison
 from stratoscope.results.cut import Candidate, Cut, Tested
 from stratoscope.results.depth import Depth
 from stratoscope.results.finetuned import Finetuned
 from stratoscope.results.perplexity import Perplexities, Perplexity
+from stratoscope.results.probing import LayerProbes, Layers, Neuron, NeuronProbes, Probing
 from stratoscope.results.pruned import Pruned
+from stratoscope.results.reproduction import Done, Reproduction
 from stratoscope.results.result import Result
 from stratoscope.results.study import Study
 from stratoscope.results.weights import ParameterChange, TokenChange, Weights
@@ -74,6 +78,16 @@ COMPARISON = Comparison(
     warnings=("few rows",),
     provenance={"seed": 3, "versions": {"torch": "2"}},
     arrays={"neuronsim.match": np.arange(6).reshape(2, 3), "neuronsim.correlation": np.ones((2, 3), np.float32)},
+)
+
+ATTENTION = Attention(
+    matrices=(Matrix("js", AXES[1:], AXES[1:], SQUARE[1:, 1:]),),
+    models=COMPARISON.models,
+    data={"name": "süß.txt", "rows": 90, "sentences": 9, "causal": True},
+    arrays={"js": np.arange(64, dtype=np.float32).reshape(8, 8) / 64},
+    heads_of=(2, 2, 2, 2),
+    patterns=(Pattern(("süß", "!"), ("süß", "!"), np.arange(32, dtype=np.uint8).reshape(8, 2, 2)),),
+    statements=STATEMENTS,
 )
 
 DEPTH = Depth(
@@ -154,6 +168,32 @@ PERPLEXITIES = Perplexities(
     points=(Perplexity(math.inf, 10.0, math.inf, 30, 3, 1), Perplexity(12.5, 11.0, 14.0, 30, 3, 1)),
 )
 
+PROBED = Curve("base", (0, 1), np.array([0.5, 0.75]), np.array([0.4, 0.7]), np.array([0.6, 0.8]),
+               Interval(0.95, "percentiles"), np.full((3, 2), 0.5))  # fmt: skip
+PROBING = Probing(
+    models=(ModelInfo("base", "/b", "bert", 2, 8, "f"),),
+    data={"corpus": "ud", "property": "upos", "words": {"train": 10, "dev": 4, "test": 4}},
+    tags=("NOUN", "VERB"),
+    tag_words=(6, 4),
+    majority=Value(0.5, 0.4, 0.6),
+    by_word=Value(0.7, 0.6, 0.8),
+    layers=Layers(
+        (
+            LayerProbes("base", "solved", PROBED, PROBED, PROBED, *(np.array([0.1, math.nan]) for _ in range(7))),
+            LayerProbes("base", "published", PROBED, PROBED, PROBED, *(np.array([0.2, 0.3]) for _ in range(7))),
+        )
+    ),
+    neuron_probes=(
+        NeuronProbes(
+            "base", 8, (0, 1), np.arange(16.0), (Neuron(0, 3, "NOUN", 0.25, ("a [word] here",)),), 0.001, 0.0,
+            *(Value(0.8, 0.7, 0.9) for _ in range(2)), 0.05, *(Value(0.6, 0.5, 0.7) for _ in range(3)), 0.4, 0.3, 0.2,
+            np.array([0.01, 0.02]), np.array([0.5, 0.6]), 0, Value(0.6), Value(0.1, 0.0, 0.2),
+            np.array([[1.0, 0.0], [2.0, 3.0]]), np.full((3, 4), 0.5),
+        ),
+    ),
+    statements=STATEMENTS[:1],
+)  # fmt: skip
+
 WEIGHTS = Weights(
     models=(ModelInfo("b", "/b", "bert", 2, 8, "f"), ModelInfo("t", "/t", "bert", 2, 8, "g")),
     parameters=(
@@ -180,6 +220,19 @@ STUDY = Study(
     statements=STATEMENTS[:1],
 )
 
+REPRODUCTION = Reproduction(
+    "wu2020",
+    "fig5",
+    "Layers of base and fine-tuned models",
+    "Penn Treebank",
+    ("similarity-ckasim",),
+    (
+        Done("tune/base/sst2/seed-0", "stratoscope finetune base", "accuracy", Value(0.9, 0.8, 1.0)),
+        Done("compare", "c"),
+    ),
+    statements=STATEMENTS,
+)
+
 BARE = {
     "a comparison without arrays": dataclasses.replace(COMPARISON, arrays={}, matrices=(gappy(),), statements=()),
     "an empty comparison": Comparison((), (), {}),
@@ -190,7 +243,11 @@ BARE = {
     "tuned from a whole base": dataclasses.replace(FINETUNED, pruned=None, freeze="embeddings", loss=()),
 }
 RESULTS: dict[str, Result] = {
-    r.KIND: r for r in (COMPARISON, DEPTH, CUT, FINETUNED, PRUNED, PERPLEXITIES, STUDY, WEIGHTS)
+    r.KIND: r
+    for r in (
+        *(COMPARISON, ATTENTION, DEPTH, CUT, FINETUNED, PRUNED, PERPLEXITIES, PROBING, STUDY, REPRODUCTION),
+        *(alignment(), injection(), recovery(), WEIGHTS),
+    )
 }
 
 

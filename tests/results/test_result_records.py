@@ -258,10 +258,16 @@ def test_a_record_that_lacks_a_field_is_damaged(name: str, tmp_path: Path) -> No
     plain = json.loads(path.read_bytes())
     needed = {
         "comparison": "matrices",
+        "attention": "matrices",
         "depth": "full",
         "study": "tuned",
         "cut": "kept",
         "perplexity": "points",
+        "reproduction": "done",
+        "probing": "layers",
+        "alignment": "fits",
+        "injection": "own",
+        "recovery": "recovered",
         "weights": "models",
     }
     for field in (needed.get(name, "weights"), "arrays_sha256"):

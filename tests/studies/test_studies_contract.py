@@ -20,6 +20,13 @@ from stratoscope.data.tasks.data import TaskData
 from stratoscope.models.read import perplexity as losses
 from stratoscope.runs.folder import RunFolder
 from stratoscope.runs.kinds import kind_in
+from stratoscope.studies.align.inject import inject
+from stratoscope.studies.align.options import AlignOptions, InjectOptions, RecoveryOptions
+from stratoscope.studies.align.recovery import recovery
+from stratoscope.studies.align.study import align
+from stratoscope.studies.attention import plan as attention_plan
+from stratoscope.studies.attention.options import AttentionOptions
+from stratoscope.studies.attention.study import attention
 from stratoscope.studies.compare.options import CompareOptions
 from stratoscope.studies.compare.study import compare
 from stratoscope.studies.cut import files as cut_files
@@ -90,6 +97,53 @@ def compared(m: Material) -> Case:
          "measures": ["ckasim", "svsim"], "bootstrap": 20},
         ("bootstrap", 15),
     )  # fmt: skip
+
+
+def attended(m: Material) -> Case:
+    models = [m.checkpoints / "base", m.checkpoints / "other"]
+    return Case(
+        lambda out, options, progress: attention(models, data=m.text, out=out, options=options, progress=progress),
+        AttentionOptions(measures=("all",), bootstrap=20),
+        {"seed": 7},
+        {"command": "attention", "models": list(map(str, models)), "data": m.text, "measures": ["all"],
+         "bootstrap": 20},
+        ("comparing", 3),
+    )  # fmt: skip
+
+
+def aligned(m: Material) -> Case:
+    models, data = [m.checkpoints / "base", m.checkpoints / "tuned"], m.checkpoints / "many.txt"
+    data.write_text("\n".join(f"{a[:-1]} {b}" for a in tiny.SENTENCES for b in tiny.SENTENCES), encoding="utf-8")
+    return Case(
+        lambda out, options, progress: align(*models, data=data, out=out, options=options, progress=progress),
+        AlignOptions(method=("ridge",), train=60, test=30, workers=1),
+        {"seed": 7},
+        {"command": "align", "models": list(map(str, models)), "data": str(data), "method": ["ridge"], "train": 60,
+         "test": 30, "workers": 1},
+        ("nuclear norms", 5),
+    )  # fmt: skip
+
+
+def injected(m: Material) -> Case:
+    task = replace(classification(), source={"task": "toy", "data": "rows.jsonl", "validation": None})
+    return Case(
+        lambda out, options, progress: inject(m.tuned, m.tuned, task, out=out, options=options, progress=progress),
+        InjectOptions(method=("ridge", "procrustes"), length=16),
+        {"seed": 7},
+        {"command": "inject", "first": str(m.tuned), "second": str(m.tuned), "task": "toy", "data": "rows.jsonl",
+         "method": ["ridge", "procrustes"], "length": 16},
+        ("injecting", 2),
+    )  # fmt: skip
+
+
+def recovered(m: Material) -> Case:
+    return Case(
+        lambda out, options, progress: recovery(out=out, options=options, progress=progress),
+        RecoveryOptions(dim=(3, 4), method=("ridge",), train=60, test=30, workers=1),
+        {"seed": 7},
+        {"command": "study recovery", "dim": [3, 4], "method": ["ridge"], "train": 60, "test": 30, "workers": 1},
+        ("recovering", 1),
+    )
 
 
 def deep(m: Material) -> Case:
@@ -175,7 +229,22 @@ def studied(m: Material) -> Case:
     )  # fmt: skip
 
 
-CASES = {f.__name__: f for f in (compared, deep, smaller, trained, pruned, surprised, studied)}
+CASES = {
+    f.__name__: f
+    for f in (
+        compared,
+        attended,
+        aligned,
+        injected,
+        recovered,
+        deep,
+        smaller,
+        trained,
+        pruned,
+        surprised,
+        studied,
+    )
+}
 
 
 @pytest.fixture(scope="module")
@@ -196,6 +265,7 @@ def material(
 def short_parts() -> Any:
     """Parts of few texts, so that a run killed in the middle has some."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention_plan, "SHARD_WORK", 2e4)
         patch.setattr(judge, "SPAN_ROWS", 8)
         patch.setattr(losses, "TEXTS", 4)
         patch.setattr(perplexity_study, "TEXTS", 4)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from stratoscope.claims import phang2021, wu2020
+from stratoscope.claims import durrani2021, phang2021, ren2023, wu2020
 from stratoscope.claims.claim import (
     BY_CHANCE,
     MISSING,
@@ -18,14 +18,16 @@ from stratoscope.claims.claim import (
 )
 from stratoscope.claims.judge import Outcome, statement, unknown, weigh
 from stratoscope.claims.scores import DEBIASED, Scores, debiased_is_free_of_chance, deciders
-from stratoscope.core.model import ModelInfo
+from stratoscope.core.model import SAVED, ModelInfo
 from stratoscope.core.statement import OPEN, Statement
 from stratoscope.measures.structure import LOCALIZING
+from stratoscope.results.attention import Attention
 from stratoscope.results.comparison import Comparison
 from stratoscope.results.depth import TUNED, TUNEDORIG, UNTUNED, Depth
+from stratoscope.results.finetuned import Finetuned
 from stratoscope.results.study import LOCALIZATION, Study
 
-CLAIMS: tuple[Claim, ...] = (*wu2020.CLAIMS, *phang2021.CLAIMS)
+CLAIMS: tuple[Claim, ...] = (*wu2020.CLAIMS, *phang2021.CLAIMS, *durrani2021.CLAIMS, *ren2023.CLAIMS)
 """Every claim, paper by paper."""
 
 
@@ -37,10 +39,68 @@ def judge_comparison(comparison: Comparison) -> tuple[Statement, ...]:
     trained = [m for m in comparison.models if not m.is_control]
     pairs = _tuned_pairs(trained)
     found = [s for base, tuned in pairs for s in judge.tuned(base, tuned)]
+    known = {m.family for m in trained} - {SAVED}
     for first, second in combinations(trained, 2):
-        if not _same_shape(first, second):
-            found.append(judge.on_scores(wu2020.LOWER_MORE_ALIKE, {"first": first.name, "second": second.name}))
+        if _same_shape(first, second):
+            continue
+        roles = {"first": first.name, "second": second.name}
+        if first.family == second.family in known and len(known) > 1:
+            found.append(judge.on_scores(wu2020.FAMILY_MORE_ALIKE, roles))
+        found.append(judge.on_scores(wu2020.LOWER_MORE_ALIKE, roles))
+    found += [judge.on_scores(wu2020.ADJACENT_MORE_ALIKE, {"model": m.name}) for m in trained]
     return (*found, *judge.localization(pairs))
+
+
+def judge_freezing(runs: Sequence[Finetuned]) -> tuple[Statement, ...]:
+    """Claims about runs with blocks frozen: of each model and task, as many of the top as of the bottom."""
+    found = []
+    for base, task in dict.fromkeys((str(r.base["name"]), str(r.task["name"])) for r in runs):
+        own: dict[str, list[Finetuned]] = {}
+        for r in runs:
+            if (r.base["name"], r.task["name"]) == (base, task) and r.freeze:
+                own.setdefault(r.freeze, []).append(r)
+        for top in (how for how in own if how.startswith("top:")):
+            bottom = top.replace("top:", "bottom:")
+            if bottom not in own:
+                continue
+            learnt = any(r.score.low > r.baselines["majority"] for how in (top, bottom) for r in own[how])
+            guard = None if learnt else Reason(MODEL_AT_CHANCE, f"no run of {base} beats always the commonest label")
+            outcome = weigh(wu2020.BOTTOM_CHEAPER, wu2020.BOTTOM_CHEAPER.statistic(own, top=top, bottom=bottom))
+            about = {"base": base, "task": task, "top": top, "bottom": bottom}
+            found.append(statement(wu2020.BOTTOM_CHEAPER, outcome, about=about, subject=[base, task, top], guard=guard))
+    return tuple(found)
+
+
+def judge_attention(attention: Attention) -> tuple[Statement, ...]:
+    """Claims about attention: of fine-tuned pairs, of models side by side, and of each model.
+
+    Jensen-Shannon similarity decides, as in the paper; without it the first measure of heads.
+    """
+    if not attention.head_measures:
+        return ()
+    judge, measure = _Judge(attention), attention.head_measure()
+    trained = [m for m in attention.models if not m.is_control]
+
+    def on(claim: Claim, roles: Mapping[str, str], premise: str = "") -> Statement:
+        return judge.on_scores(replace(claim, only=measure), roles, premise=premise)
+
+    pairs = _tuned_pairs(trained)
+    found = [
+        on(wu2020.ATTENTION_TOP_CHANGES_MORE, {"base": base, "tuned": tuned}, judge.premise(base, tuned))
+        for base, tuned in pairs
+    ]
+    found += [on(wu2020.FIRST_RECURS, {"model": m.name}) for m in trained]
+    if len(trained) > 2:
+        found.append(on(wu2020.FAMILIES_ALIKE, {}))
+    if {"js", "ckasim"} <= set(attention):
+        heads, aggregate = (Scores.of(attention, name) for name in ("js", "ckasim"))
+        control = next((m.name for m in attention.models if m.is_control), None)
+        for first, second in combinations(trained, 2):
+            if not _same_shape(first, second):
+                roles = {"first": first.name, "second": second.name}
+                outcome = _outcome(wu2020.HEADS_MATCH_MORE, heads, **roles, aggregate=aggregate, control=control)
+                found.append(judge.statement(wu2020.HEADS_MATCH_MORE, outcome, roles, "js, ckasim"))
+    return tuple(found)
 
 
 def judge_depth(depth: Depth) -> tuple[Statement, ...]:
@@ -115,7 +175,7 @@ class _Judge:
     def tuned(self, base: str, tuned: str) -> Iterator[Statement]:
         """Claims about a model and one that was, or may have been, tuned from it."""
         roles = {"base": base, "tuned": tuned}
-        premise = self._premise(base, tuned)
+        premise = self.premise(base, tuned)
         yield self.on_scores(wu2020.TOP_CHANGES_MORE, roles, premise=premise)
         yield self.on_scores(phang2021.TWO_BLOCKS, roles, premise=premise, control=self.control_of(base))
 
@@ -127,7 +187,7 @@ class _Judge:
         measure, outcome = self._deciding(claim, parts)
         if outcome.verdict != OPEN and outcome.evidence is not None and not claim.only:
             outcome = replace(outcome, evidence=self._with_others(claim, parts, measure, outcome))
-        return self._statement(claim, outcome, roles, measure, premise)
+        return self.statement(claim, outcome, roles, measure, premise)
 
     def localization(self, pairs: Iterable[tuple[str, str]]) -> Iterator[Statement]:
         """Claims about localization, where neuronsim and svsim were computed."""
@@ -137,12 +197,12 @@ class _Judge:
         for model in scores.curves:
             roles = {"model": model}
             outcome = _outcome(wu2020.LOCALIZATION_RISES, scores, **roles)
-            yield self._statement(wu2020.LOCALIZATION_RISES, outcome, roles, measure)
+            yield self.statement(wu2020.LOCALIZATION_RISES, outcome, roles, measure)
         for base, tuned in pairs:
             roles = {"base": base, "tuned": tuned}
             outcome = _outcome(wu2020.LESS_LOCALIZED_AT_TOP, scores, **roles)
-            premise = self._premise(base, tuned)
-            yield self._statement(wu2020.LESS_LOCALIZED_AT_TOP, outcome, roles, measure, premise)
+            premise = self.premise(base, tuned)
+            yield self.statement(wu2020.LESS_LOCALIZED_AT_TOP, outcome, roles, measure, premise)
 
     def _deciding(self, claim: Claim, parts: Mapping[str, str]) -> tuple[str, Outcome]:
         """The first outcome that chance does not keep from a verdict, else that of the first measure."""
@@ -174,7 +234,7 @@ class _Judge:
     def _by(self, measure: str, claim: Claim, parts: Mapping[str, str]) -> Outcome:
         return _outcome(claim, Scores.of(self.comparison, measure), **parts)
 
-    def _statement(
+    def statement(
         self, claim: Claim, outcome: Outcome, roles: Mapping[str, str], measure: str, premise: str = ""
     ) -> Statement:
         unit = str(self.comparison.data.get("unit") or self.unit)
@@ -183,7 +243,7 @@ class _Judge:
         subject = [part for part in (self.unit, *roles.values()) if part]
         return statement(claim, outcome, about=about, subject=subject, guard=self.guard)
 
-    def _premise(self, base: str, tuned: str) -> str:
+    def premise(self, base: str, tuned: str) -> str:
         """What must be true for the claim to apply; a study, or the model itself, may know it."""
         known = self.unit or any(m.name == tuned and m.base == base for m in self.comparison.models)
         return "" if known else f"{tuned} was fine-tuned from {base}"
@@ -196,7 +256,7 @@ class _Judge:
         return next((m.name for m in models.values() if m.is_control and _same_shape(m, models[base])), None)
 
 
-def _outcome(claim: Claim, subject: Scores | Depth | wu2020.Localization, **roles: str) -> Outcome:
+def _outcome(claim: Claim, subject: Scores | Depth | wu2020.Localization, **roles: str | Scores | None) -> Outcome:
     try:
         return weigh(claim, claim.statistic(subject, **roles))
     except CannotTellError as e:

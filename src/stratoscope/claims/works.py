@@ -9,6 +9,15 @@ WORKS: Mapping[str, str] = {
     "Representation Models. ACL.",
     "Phang et al. 2021": "Phang, Liu, Bowman (2021). Fine-Tuned Transformers Show Clusters of Similar Representations "
     "Across Layers. BlackboxNLP.",
+    "Ren et al. 2023": "Ren, Guo, Jin, Ravfogel, Sachan, Schölkopf, Cotterell (2023). All Roads Lead to Rome? "
+    "Exploring the Invariance of Transformers' Representations. arXiv.",
+    "Dinh et al. 2017": "Dinh, Sohl-Dickstein, Bengio (2017). Density Estimation Using Real NVP. ICLR.",
+    "Durrani et al. 2021": "Durrani, Sajjad, Dalvi (2021). How Transfer Learning Impacts Linguistic Knowledge in Deep "
+    "NLP Models? Findings of ACL.",
+    "Dalvi et al. 2019": "Dalvi, Durrani, Sajjad, Belinkov, Bau, Glass (2019). What Is One Grain of Sand in the "
+    "Desert? Analyzing Individual Neurons in Deep NLP Models. AAAI.",
+    "Hewitt & Liang 2019": "Hewitt, Liang (2019). Designing and Interpreting Probes with Control Tasks. EMNLP.",
+    "Voita & Titov 2020": "Voita, Titov (2020). Information-Theoretic Probing with Minimum Description Length. EMNLP.",
     "Kornblith et al. 2019": "Kornblith, Norouzi, Lee, Hinton (2019). Similarity of Neural Network Representations "
     "Revisited. ICML.",
     "Song et al. 2012": "Song, Smola, Gretton, Bedo, Borgwardt (2012). Feature Selection via Dependence Maximization. "
@@ -25,6 +34,9 @@ WORKS: Mapping[str, str] = {
     "Representations. NeurIPS.",
     "Kriegeskorte et al. 2008": "Kriegeskorte, Mur, Bandettini (2008). Representational Similarity Analysis: "
     "Connecting the Branches of Systems Neuroscience. Frontiers in Systems Neuroscience.",
+    "Huh et al. 2024": "Huh, Cheung, Wang, Isola (2024). The Platonic Representation Hypothesis. ICML.",
+    "Klabunde et al. 2025": "Klabunde, Schumacher, Strohmaier, Lemmerich (2025). Similarity of Neural Network Models: "
+    "A Survey of Functional and Representational Measures. ACM Computing Surveys.",
 }
 
 

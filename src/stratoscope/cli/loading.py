@@ -47,9 +47,9 @@ class Naming:
         """The models as the user named them, labelled in order; `known` in place of what these options say."""
         from stratoscope.models.open.loading import ModelSpec
 
-        if self.name and len(self.name) != len(sources):
+        if "name" not in known and self.name and len(self.name) != len(sources):
             raise StratoscopeError(f"expected one --name per model ({len(sources)}) or none, got {len(self.name)}")
-        labels = self.name or (None,) * len(sources)
+        labels = self.name if self.name and "name" not in known else (None,) * len(sources)
         shared = {f.name: getattr(self, f.name) for f in fields(self)}
         return [
             ModelSpec(source, **{**shared, "name": label, **known})

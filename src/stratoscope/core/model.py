@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+SAVED = "saved"
+"""Family of activations saved elsewhere: which model made them is not known."""
+
 
 @dataclass(frozen=True)
 class ModelInfo:

@@ -25,6 +25,8 @@ class Interval:
     """One of `METHODS`."""
     groups: int = 0
     """Sentences (bootstrap) or groups of sentences (jackknife) behind the resamples; 0 for percentiles."""
+    of: str = "sentence"
+    """What the groups are called."""
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,8 @@ def corpus_of(data: Data, **how: str | None) -> Corpus:
             raise StratoscopeError(
                 f"expected data as a path, a hub data set, a list of texts or a data frame, got {type(data).__name__}"
             )
-        rows = frame.to_dict("records") if hasattr(frame, "columns") else list(frame)
+        table: Any = frame
+        rows = table.to_dict("records") if hasattr(table, "columns") else list(table)
         if all(isinstance(row, Mapping) for row in rows) and rows:
             roles = {name: given.pop(name, None) for name in ("text", "pair", "label")}
             corpus = to_corpus(_records(rows), IN_MEMORY, **roles)

@@ -77,7 +77,8 @@ class Measure:
     averages: bool = False
     """Whether `@fraction` makes sense: the score is a mean over neurons or correlations."""
     repeats: bool = True
-    """Whether rows may repeat, as in a resample: False where a whole covariance is inverted and they act as fewer."""
+    """Whether rows may repeat, as in a resample: False where a whole covariance is inverted and they act as fewer, and
+    where a row would be its own neighbour."""
     saturates: bool = False
     """Whether any two layers score the maximum when rows do not outnumber neurons."""
     chance: Callable[[int, int], float] | None = None

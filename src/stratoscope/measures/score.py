@@ -16,7 +16,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from stratoscope.measures.measure import Item, Sums
+from stratoscope.measures.measure import Item, RowWork, Sums
 from stratoscope.measures.pair import Pair
 from stratoscope.measures.table import Request, parse
 from stratoscope.runs.run import Run, Tensors
@@ -71,8 +71,7 @@ def score_layers(
     scored, sds, lost = (
         _score_pairs(rows, pairwise, run, key) if pairwise else ({}, _deviations(rows), [0] * rows.layers)
     )
-    for request in (r for r in wanted if r.measure.rows):
-        scored[request.name] = _score_rows(rows, request, run, [key, seed], seed)
+    scored |= _score_rows(rows, [r for r in wanted if r.measure.rows], run, [key, seed], seed)
     missing = torch.tensor([not bool(sd.any()) for sd in sds])
     for scores in scored.values():
         scores.values[missing] = math.nan
@@ -253,15 +252,25 @@ def _stack(of: Mapping[Pairing, Tensor], layers: int) -> Tensor:
 # --- measures of the rows themselves ---------------------------------------------------------------------------------
 
 
-def _score_rows(rows: LayerRows, request: Request, run: Run, key: Any, seed: int) -> Scored:
-    work = request.measure.rows
-    assert work is not None
+def _score_rows(rows: LayerRows, wanted: Sequence[Request], run: Run, key: Any, seed: int) -> dict[str, Scored]:
+    """Scores by name; measures that share their work and differ in how they finish it have it done once."""
+    scored, done = dict[str, Scored](), dict[Any, dict[str, Tensor]]()
+    for request in wanted:
+        work = request.measure.rows
+        assert work is not None
+        if work.work not in done:
+            done[work.work] = _row_sums(rows, request.name, work, run, key, seed)
+        scored[request.name] = Scored(work.finish(done[work.work]).clamp(*request.measure.bounds), {})
+    return scored
+
+
+def _row_sums(rows: LayerRows, measure: str, work: RowWork, run: Run, key: Any, seed: int) -> dict[str, Tensor]:
     items, total = work.plan(rows, seed), dict[str, Tensor]()
-    shared = {"rows": rows, "measure": request.name}
-    for part in run.map(_row_work, items, name=request.name, key=key, label=request.name, shared=shared):
+    shared = {"rows": rows, "measure": measure}
+    for part in run.map(_row_work, items, name=measure, key=key, label=measure, shared=shared):
         for name, value in part.items():
             total[name] = total[name] + value if name in total else value
-    return Scored(work.finish(total).clamp(*request.measure.bounds), {})
+    return total
 
 
 def _row_work(shared: Any, item: Item) -> Sums:

@@ -9,6 +9,7 @@ from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.measures import linear
 from stratoscope.measures.heldout import MIXEDSIM_HELDOUT
 from stratoscope.measures.kernels.kernel import CKASIM_MINIBATCH, CKASIM_RBF, MEDIAN_ROWS
+from stratoscope.measures.kernels.knn import KNN, KNN_JACCARD
 from stratoscope.measures.kernels.rsa import ROWS, RSA
 from stratoscope.measures.measure import Measure
 
@@ -25,6 +26,8 @@ MEASURES: tuple[Measure, ...] = (
     linear.LINREG,
     linear.PROCRUSTES,
     RSA,
+    KNN,
+    KNN_JACCARD,
     MIXEDSIM_HELDOUT,
 )
 

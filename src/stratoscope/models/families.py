@@ -143,6 +143,13 @@ FAMILIES: tuple[Family, ...] = _table(
             reference="Warner et al. 2024, arXiv:2412.13663",
         ),
         Family(
+            name="openai-gpt",
+            blocks="h",
+            cls="last",
+            description="Post-norm decoder, learned positions, lower case",
+            reference="Radford et al. 2018, Improving Language Understanding by Generative Pre-Training",
+        ),
+        Family(
             name="gpt2",
             blocks="h",
             final_norm="ln_f",

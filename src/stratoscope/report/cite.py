@@ -11,7 +11,8 @@ from stratoscope.report.labels import printable
 
 FULL = re.compile(r"(?P<authors>.+?) \((?P<year>\d{4})\)\. (?P<title>.+?)(?P<end>[.?]) (?P<venue>[^.]+)\.")
 """`Authors (year). Title. Venue.`"""
-JOURNALS = ("JMLR", "Psychometrika", "Frontiers in Systems Neuroscience", "Computational Linguistics", "TACL")
+JOURNALS = ("JMLR", "Psychometrika", "Frontiers in Systems Neuroscience", "Computational Linguistics", "TACL",
+            "ACM Computing Surveys")  # fmt: skip
 
 
 @dataclass(frozen=True)

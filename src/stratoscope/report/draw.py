@@ -31,11 +31,14 @@ from stratoscope.report.pictures import (
     Boxes,
     Curves,
     Group,
+    Heads,
     Heatmap,
     Level,
     Line,
     Panels,
+    Patterns,
     Picture,
+    Stacks,
 )
 from stratoscope.results.result import Result
 
@@ -116,6 +119,10 @@ def figure(*pictures: Picture, style: str = "screen") -> Figure:
         raise unknown_name("style of figures", style, LOOKS)
     look, first = LOOKS[style], pictures[0]
     with _settings(look):
+        if isinstance(first, Patterns):
+            return _grid([("", first.panels())], look, first.title, side=look.side / 2)
+        if isinstance(first, Heads):
+            first = first.heatmap()
         if isinstance(first, Curves):
             return _curves([p for p in pictures if isinstance(p, Curves)], look)
         if isinstance(first, Panels):
@@ -337,15 +344,24 @@ def _level(axes: Axes, level: Level) -> None:
     axes.axhline(level.value, color=color, linewidth=1.0, linestyle=DASHES[level.dash], label=label)
 
 
+def _series(k: int, number: int) -> str:
+    """The colour of a series; one more than there are colours is the rest of all others."""
+    return RULE if k == len(PALETTE) and number == k + 1 else PALETTE[k % len(PALETTE)]
+
+
 def _bars(p: Bars, look: Look) -> Figure:
     drawn = Drawing(figsize=look.curves, layout="constrained")
     axes = drawn.add_subplot()
-    room = 0.7 / len(p.bars)
+    stacked = isinstance(p, Stacks)
+    room = 0.7 if stacked else 0.7 / len(p.bars)
+    below = np.zeros(len(p.categories))
     for k, bar in enumerate(p.bars):
-        at = np.arange(len(p.categories)) - 0.35 + room * (k + 0.5)
+        at = np.arange(len(p.categories)) - 0.35 + room * ((0 if stacked else k) + 0.5)
         values = np.array([v.value for v in bar.values])
         error = np.nan_to_num([[v.value - v.low for v in bar.values], [v.high - v.value for v in bar.values]])
-        axes.bar(at, values, room * 0.92, color=PALETTE[k % len(PALETTE)], label=f" {shorten(bar.name, 28)}")
+        color, label = _series(k, len(p.bars)), f" {shorten(bar.name, 28)}"
+        axes.bar(at, values, room * 0.92, bottom=below, color=color, label=label)
+        below += np.nan_to_num(values) if stacked else 0
         if error.any():
             axes.errorbar(at, values, error, fmt="none", ecolor=INK, elinewidth=0.9, capsize=2.5)
     for level in p.levels:

@@ -31,7 +31,7 @@ from stratoscope.report.outline import (
     sections_of,
     tally,
 )
-from stratoscope.report.pictures import PALETTE, SCALE, Heatmap, Panels, Picture, Table
+from stratoscope.report.pictures import PALETTE, SCALE, Heads, Heatmap, Panels, Patterns, Picture, Table
 from stratoscope.results.result import Result
 
 ASK = "Point at a cell to read its numbers."
@@ -211,7 +211,7 @@ def _when(picture: Picture, chosen: Mapping[str, str]) -> str:
 
 
 def _picture(p: Picture, chosen: Mapping[str, str]) -> str:
-    ask = ASK if isinstance(p, Heatmap | Panels) else ""
+    ask = ASK if isinstance(p, Heatmap | Panels | Heads | Patterns) else ""
     return (
         f'<figure data-picture="{p.id}"{_when(p, chosen)}><div class="controls"></div>'
         f'<div id="picture-{p.id}" class="plot" role="img" aria-label="{html(p.title)}"></div>'

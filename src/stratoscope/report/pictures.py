@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -251,6 +252,11 @@ class Bars(Picture):
         )
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Stacks(Bars):
+    """Bars that stand on each other: parts of a whole."""
+
+
 @dataclass(frozen=True)
 class Box:
     """Where the values of a sample lie."""
@@ -263,12 +269,15 @@ class Box:
     high: float
 
     @classmethod
-    def of(cls, name: str, sample: Iterable[float]) -> Box:
-        """Quartiles, and the furthest values within 1.5 times their distance (Tukey 1977)."""
+    def of(cls, name: str, sample: Iterable[float], *, whiskers: Range | None = None) -> Box:
+        """Quartiles, and the furthest values within 1.5 times their distance (Tukey 1977), or `whiskers` quantiles."""
         values = np.array([v for v in sample if not math.isnan(v)])
         if not values.size:
             return cls(printable(name), *[math.nan] * 5)
         q1, q2, q3 = np.quantile(values, [0.25, 0.5, 0.75])
+        if whiskers is not None:
+            low, high = np.quantile(values, whiskers)
+            return cls(printable(name), *map(float, (low, q1, q2, q3, high)))
         near = values[(values >= q1 - 1.5 * (q3 - q1)) & (values <= q3 + 1.5 * (q3 - q1))]
         return cls(printable(name), *map(float, (near.min(), q1, q2, q3, near.max())))
 
@@ -283,6 +292,97 @@ class Boxes(Picture):
     def tidy(self) -> pd.DataFrame:
         """One row per box."""
         return pd.DataFrame([vars(box) for box in self.boxes])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Heads(Picture):
+    """Similarity of all pairs of heads; the page shows those of two layers, and a pair of heads opens `Patterns`."""
+
+    layers: Axis
+    heads: tuple[int, ...]
+    """Heads of each layer."""
+    values: Values = field(metadata={"stored": "no"})
+    """(heads of all layers, the same)."""
+    cells: str
+    """`values` for the browser: 16-bit numbers over the range, the largest for none, in base64."""
+    range: Range
+    unit: str
+
+    @classmethod
+    def of(cls, values: Values, layers: Sequence[Layer], heads: tuple[int, ...], **more: Any) -> Heads:
+        """From the similarity of every pair of heads."""
+        low, high = tight_range([values])
+        levels = np.round((values - low) / (high - low) * (_NONE - 1))
+        cells = np.where(np.isnan(values), _NONE, levels).astype("<u2")
+        return cls(layers=Axis.of(layers), heads=heads, values=values, cells=_base64(cells), range=(low, high), **more)
+
+    def heatmap(self) -> Heatmap:
+        """All pairs of heads at once."""
+        names = [f"{layer} head {h + 1}" for layer, n in zip(self.layers.names, self.heads, strict=True)
+                 for h in range(n)]  # fmt: skip
+        ends = np.cumsum([0, *self.heads]).tolist()
+        groups = tuple(Group(g.name, ends[g.start], ends[g.stop]) for g in self.layers.groups)
+        ticks = tuple(tick for tick, n in zip(self.layers.ticks, self.heads, strict=True) for _ in range(n))
+        axis = Axis(tuple(names), ticks, groups)
+        return Heatmap(id=self.id, title=self.title, rows=axis, columns=axis, values=self.values, range=self.range,
+                       unit=self.unit, caption=self.caption)  # fmt: skip
+
+    def tidy(self) -> pd.DataFrame:
+        """For each head its best partner in every layer, itself left out."""
+        ends, rows = np.cumsum([0, *self.heads]).tolist(), []
+        owner = [(k, h) for k, n in enumerate(self.heads) for h in range(n)]
+        for a, (i, h) in enumerate(owner):
+            for j, name in enumerate(self.layers.names):
+                part = self.values[a, ends[j] : ends[j + 1]].copy()
+                if i == j:
+                    part[h] = np.nan
+                if not np.isnan(part).all():
+                    best = int(np.nanargmax(part))
+                    rows.append((self.layers.names[i], h + 1, name, best + 1, float(part[best])))
+        return pd.DataFrame(rows, columns=["layer", "head", "partner_layer", "partner_head", "value"])
+
+
+@dataclass(frozen=True, eq=False)
+class Attended:
+    """One sentence as all heads see it."""
+
+    words: tuple[str, ...]
+    targets: tuple[str, ...]
+    weights: npt.NDArray[np.uint8] = field(metadata={"stored": "no"})
+    """(heads, words, targets), in 255ths."""
+    cells: str
+    """The same for the browser, in base64."""
+
+    @classmethod
+    def of(cls, words: Sequence[str], targets: Sequence[str], weights: npt.NDArray[np.uint8]) -> Attended:
+        """From the weights of all heads."""
+        return cls(tuple(map(printable, words)), tuple(map(printable, targets)), weights, _base64(weights))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Patterns(Picture):
+    """What two heads attend to in a sentence, side by side; the first word is at the top."""
+
+    heads: tuple[str, ...]
+    """Names of all heads."""
+    first: int
+    second: int
+    """The pair that is open at first."""
+    sentences: tuple[Attended, ...]
+
+    def panels(self) -> tuple[Heatmap, Heatmap]:
+        """The first sentence as the open pair sees it, words by their number."""
+        shown = self.sentences[0]
+        rows, columns = (tuple(str(k + 1) for k in range(len(side))) for side in (shown.words, shown.targets))
+        axes = Axis(rows[::-1], rows[::-1], title="from word"), Axis(columns, columns, title="to word")
+        one, two = (Heatmap(id=f"{self.id}-{k}", title=self.heads[k], rows=axes[0], columns=axes[1], unit="attention",
+                            values=shown.weights[k, ::-1] / 255.0, range=(0.0, 1.0))
+                    for k in (self.first, self.second))  # fmt: skip
+        return one, two
+
+    def tidy(self) -> pd.DataFrame:
+        """The open pair on the first sentence."""
+        return pd.concat([p.tidy().assign(head=p.title) for p in self.panels()], ignore_index=True)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -310,6 +410,13 @@ class Table(Picture):
                 columns[f"{name} low"] = [c.low if isinstance(c, Value) else None for c in cells]
                 columns[f"{name} high"] = [c.high if isinstance(c, Value) else None for c in cells]
         return pd.DataFrame(columns)
+
+
+_NONE = 65_535
+
+
+def _base64(values: npt.NDArray[Any]) -> str:
+    return base64.b64encode(np.ascontiguousarray(values).tobytes()).decode("ascii")
 
 
 def cell_text(cell: Cell) -> str:

@@ -16,6 +16,9 @@ from stratoscope.runs.kinds import KINDS, Kind, kind_in, kind_named
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+MAP = "map.json"
+"""What a saved map is known by (`aligners.maps.Map`): no result of a run, so it has no kind."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
@@ -63,8 +66,10 @@ class Result:
 
 
 def load(folder: str | Path) -> Any:
-    """The result that a folder holds, of any kind; needs no model."""
+    """The result that a folder holds, of any kind, or the map that was saved to it; needs no model."""
     folder = Path(folder)
+    if (folder / MAP).is_file():
+        return import_module("stratoscope.aligners.maps").Map.load(folder)
     kind = kind_in(folder)
     if kind is not None:
         return kind.load_class().load(folder)

@@ -54,11 +54,23 @@ def _row(name: str, file: str, what: str, command: str, cls: str, *, format: int
     return Kind(name, file, what, command, format, f"stratoscope.results.{name}:{cls}", sections)
 
 
+def _named_in(module: str, name: str, file: str, what: str, command: str, cls: str) -> Kind:
+    """A row whose class and sections stand in the module of another kind."""
+    sections = f"stratoscope.report.sections.{module}:{name}_sections"
+    return Kind(name, file, what, command, 1, f"stratoscope.results.{module}:{cls}", sections)
+
+
 KINDS: tuple[Kind, ...] = (
     _row("study", "study.json", "a study", "study finetuned", "Study", format=2, page=True),
     _row("depth", "depth.json", "a model judged at every depth", "depth", "Depth", format=2, page=True),
+    _row("reproduction", "reproduction.json", "a reproduction", "reproduce", "Reproduction", page=True),
     _row("comparison", "result.json", "a comparison", "compare", "Comparison", format=3, page=True),
+    _row("attention", "attention.json", "a comparison of attention", "attention", "Attention", page=True),
     _row("perplexity", "perplexity.json", "perplexities", "perplexity", "Perplexities", format=2, page=True),
+    _row("alignment", "alignment.json", "maps between models", "align", "Alignment", page=True),
+    _named_in("alignment", "injection", "injection.json", "injected states", "inject", "Injection"),
+    _named_in("alignment", "recovery", "recovery.json", "a recovered bijection", "study recovery", "Recovery"),
+    _row("probing", "probing.json", "probes of layers", "probe", "Probing", page=True),
     _row("weights", "weights.json", "a comparison of weights", "weights", "Weights", page=True),
     _row("cut", "cut.json", "a cut model", "cut", "Cut", format=2, page=True),
     _row("finetuned", "finetune.json", "a fine-tuned model", "finetune", "Finetuned", format=2),

@@ -102,10 +102,14 @@ def run_study(
 
 
 def models_asked(specs: Sequence[ModelSpec]) -> dict[str, Any]:
-    """Flags that say how the models are loaded and labelled, those at their default left out."""
+    """Flags that say how the models are loaded, those at their default left out."""
     common = [f for f in fields(ModelSpec) if f.name not in OWN]
-    names = {"name": [spec.name for spec in specs]} if all(spec.name for spec in specs) else {}
-    return {f.name: getattr(specs[0], f.name) for f in common if getattr(specs[0], f.name) != f.default} | names
+    return {f.name: getattr(specs[0], f.name) for f in common if getattr(specs[0], f.name) != f.default}
+
+
+def names_asked(specs: Sequence[ModelSpec]) -> dict[str, Any]:
+    """The labels that the user gave, of all models or of none."""
+    return {"name": [spec.name for spec in specs]} if all(spec.name for spec in specs) else {}
 
 
 def data_asked(data: object) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from stratoscope.models.surgery.blocks import exported, parse_drop
 from stratoscope.results.finetuned import Finetuned
 from stratoscope.results.pruned import Pruned
 from stratoscope.runs.run import Request, Run
-from stratoscope.studies.asked import Model, chosen, models_asked, run_study, spec_of, task_asked
+from stratoscope.studies.asked import Model, chosen, models_asked, names_asked, run_study, spec_of, task_asked
 from stratoscope.studies.checkpoint import is_whole, put_in_place, write_checkpoint
 from stratoscope.studies.finetune.options import TrainingOptions
 from stratoscope.studies.finetune.recipes import resolve
@@ -64,7 +64,7 @@ def prune(
         options,
         folder / BASE,
         lambda running: _compute(spec, task, what, running),
-        asked={**asked, **task_asked(task), **models_asked([spec])},
+        asked={**asked, **task_asked(task), **models_asked([spec]), **names_asked([spec])},
         progress=progress,
         whole=lambda place, made: is_whole(place, made.weights),
         alone=True,

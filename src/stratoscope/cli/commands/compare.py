@@ -14,7 +14,9 @@ from stratoscope.studies.compare.options import CompareOptions
 
 Models = Annotated[
     list[str],
-    typer.Argument(help="Checkpoint or adapter folders, .gguf files or hub ids.", metavar="MODEL..."),
+    typer.Argument(
+        help="Checkpoint or adapter folders, .gguf files, saved activations or hub ids.", metavar="MODEL..."
+    ),
 ]
 Data = Annotated[
     str, typer.Option("--data", help="Text file, JSONL, CSV, TSV, Parquet, CoNLL-U, column file or hub data set.")

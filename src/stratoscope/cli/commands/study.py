@@ -1,4 +1,4 @@
-"""`stratoscope study finetuned`."""
+"""`stratoscope study finetuned` and `study similarity`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Annotated
 import typer
 
 from stratoscope.cli.answer import Answer, answer_of, beside, drawing, look_closer
+from stratoscope.cli.commands.compare import Data, Models
 from stratoscope.cli.commands.cut import cut_next
-from stratoscope.cli.loading import Base, Loading, Out
+from stratoscope.cli.loading import Base, Loading, LoadingSeveral, Out
 from stratoscope.cli.options import command
 from stratoscope.core.progress import Progress
 from stratoscope.data.tasks.source import TaskSource
+from stratoscope.studies.compare.options import SimilarityOptions
 from stratoscope.studies.finetuned.options import StudyOptions
 
 Several = Annotated[list[str], typer.Argument(help="Checkpoints fine-tuned from it, one or more.", metavar="TUNED...")]
@@ -43,3 +45,14 @@ def finetuned(
     how = [*source.typed(), *loading.again(after[0])]
     cut = cut_next(tuned[0], how, beside(out, "cut"), rows=len(task.validation))
     return answer_of(out, result, then=cut if result.depth else look_closer(out, result))
+
+
+@command
+def similarity(
+    models: Models, data: Data, out: Out, options: SimilarityOptions, loading: LoadingSeveral, progress: Progress
+) -> Answer:
+    """Layers of any models as Wu et al. 2020 compare them: five measures, localization and controls on one page."""
+    from stratoscope.studies.compare.study import study_similarity as run
+
+    result = run(loading.specs(models), data=data, out=out, options=options, progress=progress, draw=drawing(progress))
+    return answer_of(out, result, then=look_closer(out, result))

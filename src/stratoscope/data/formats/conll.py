@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from conllu.exceptions import ParseException
@@ -15,14 +15,19 @@ from stratoscope.data.formats.tablefiles import IGNORED, column_names
 from stratoscope.data.formats.textfile import numbered_lines
 
 _CONLLU_COLUMNS = 10
-_CONLLU_FIELDS = ("id", "form", "lemma", "upos", "xpos")
+_CONLLU_FIELDS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+CONLLU_TAGS = ("lemma", "upos", "xpos", "feats", "head", "deprel")
+"""Columns of CoNLL-U that give every word a tag; `feats:Number` is one feature of it."""
 _KEY_VALUE_COMMENT = re.compile(r"#+\s*[^\W\d_]\S*(\s+\S+)?\s+=(\s|$)")
 _DOCUMENT_MARK = "-DOCSTART-"
 
 
-def read_conllu(path: Path) -> Corpus:
-    """Syntactic words (integer ids) with `upos` and `xpos`; multi-word ranges and empty nodes are left out."""
-    return _corpus(path, (_conllu_sentence(path, block) for block in _blocks(path)))
+def read_conllu(path: Path, tags: Sequence[str] = ("upos", "xpos")) -> Corpus:
+    """Syntactic words (integer ids) with these tags; multi-word ranges and empty nodes are left out.
+
+    A tag is a column of `CONLLU_TAGS`, or `feats:Number` for one feature; `_` where a word has none.
+    """
+    return _corpus(path, (_conllu_sentence(path, block, tags) for block in _blocks(path)))
 
 
 def read_columns(path: Path, columns: str) -> Corpus:
@@ -66,9 +71,10 @@ def _sentence(words: list[str], tags: dict[str, list[str]]) -> Sentence | None:
     return Sentence(" ".join(words), tuple(words), tags={name: tuple(tag) for name, tag in tags.items()})
 
 
-def _conllu_sentence(path: Path, block: list[tuple[int, str]]) -> Sentence | None:
+def _conllu_sentence(path: Path, block: list[tuple[int, str]], names: Sequence[str]) -> Sentence | None:
     words: list[str] = []
-    tags: dict[str, list[str]] = {"upos": [], "xpos": []}
+    tags: dict[str, list[str]] = {name: [] for name in names}
+    fields = _CONLLU_FIELDS[: 8 if {"upos", "xpos"} < {"upos", "xpos", *names} else 5]
     for number, line in block:
         if line.startswith("#"):
             continue
@@ -76,7 +82,7 @@ def _conllu_sentence(path: Path, block: list[tuple[int, str]]) -> Sentence | Non
         if got != _CONLLU_COLUMNS:
             raise _malformed(path, number, f"{_CONLLU_COLUMNS} columns separated by tabs, got {got}")
         try:
-            token = parse_line(line, _CONLLU_FIELDS)
+            token = parse_line(line, fields)
         except ParseException as e:
             raise _malformed(path, number, f"a word, got: {e}") from e
         if isinstance(token["id"], tuple):
@@ -85,8 +91,14 @@ def _conllu_sentence(path: Path, block: list[tuple[int, str]]) -> Sentence | Non
             raise _malformed(path, number, f"word {len(words) + 1} of the sentence, got id {line.split(chr(9))[0]}")
         words.append(token["form"])
         for name, tag in tags.items():
-            tag.append(token[name] or "_")
+            column, _, feature = name.partition(":")
+            value = (token[column] or {}).get(feature) if feature else token[column]
+            tag.append("_" if value in (None, "", {}) else _as_tag(value))
     return _sentence(words, tags)
+
+
+def _as_tag(value: object) -> str:
+    return "|".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
 
 
 def _malformed(path: Path, number: int, problem: str) -> StratoscopeError:

@@ -94,6 +94,8 @@ class Survey:
     """Hub commit, sha256 of the local files, or the seed and configuration of a random initialisation."""
     dtype: str
     device: str
+    notes: tuple[str, ...] = ()
+    """What a reader of the result must know of it."""
 
     @property
     def family(self) -> Family:

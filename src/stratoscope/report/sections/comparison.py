@@ -54,10 +54,16 @@ def sections(comparison: Comparison) -> Sections:
 
 
 def pairs(comparison: Comparison) -> list[tuple[str, str]]:
-    """A base and a model to compare with it layer by layer: what the run knows, else the first model and each other."""
+    """A base and a model to compare with it layer by layer: what the run knows, else the first model and each other.
+
+    A control's base says nothing of the other models: its pair comes last, beside theirs.
+    """
     names = [m.name for m in comparison.models]
-    known = [(m.base, m.name) for m in comparison.models if m.base in names]
-    return [(str(a), b) for a, b in known] or [(names[0], name) for name in names[1:]]
+    known = [(str(m.base), m.name, m.is_control) for m in comparison.models if m.base in names]
+    trained = [(base, name) for base, name, control in known if not control]
+    controls = [(base, name) for base, name, control in known if control]
+    others = {name for _, name in controls}
+    return (trained or [(names[0], name) for name in names[1:] if name not in others]) + controls
 
 
 def _sections(comparison: Comparison) -> Iterator[Section]:
@@ -79,7 +85,7 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
     yield Section("similarity", "Similarity of layers", heats, width="full" if wide else "tall")
     drifts = drift_pictures(
         comparison,
-        partial(_drifts, comparison),
+        partial(drift_curves, comparison),
         base=next((base for base, _ in pairs(comparison)), ""),
         place=files,
         when=when,
@@ -98,7 +104,7 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
         )
 
 
-def _drifts(comparison: Comparison, matrix: Matrix) -> dict[str, Curve]:
+def drift_curves(comparison: Comparison, matrix: Matrix) -> dict[str, Curve]:
     """Drift curves by what the legend calls them."""
     wanted = pairs(comparison)
     found = {pair: drift(matrix, *pair) for pair in wanted}

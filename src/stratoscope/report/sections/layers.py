@@ -174,7 +174,7 @@ def interval_words(interval: Interval | None) -> str:
     """`95 % intervals (bootstrap over 872 sentences)`."""
     if interval is None:
         return "95 % intervals"
-    over = f" over {count(interval.groups, 'sentence')}" if interval.method == "bootstrap" and interval.groups else ""
+    over = f" over {count(interval.groups, interval.of)}" if interval.method == "bootstrap" and interval.groups else ""
     return f"{interval.level * 100:g} % intervals ({interval.method}{over})"
 
 

@@ -163,15 +163,16 @@
   }
 
   function bars(plot, spec, say) {
+    const stacked = spec.type === "Stacks";
     const words = (b, k) => `${b.name}, ${spec.categories[k]}: ${shown(b.values[k].value, b.values[k].low, b.values[k].high)}`;
     const arm = (b, end) => b.values.map((v) => known(v[end]) ? Math.abs(v[end] - v.value) : 0);
     const traces = spec.bars.map((b, k) => ({
-      type: "bar", name: plain(short(b.name, 34)), x: spec.categories.map((_, c) => c), y: b.values.map((v) => v.value), marker: { color: tint(k) },
-      error_y: { type: "data", symmetric: false, array: arm(b, "high"), arrayminus: arm(b, "low"), color: color("--ink"), thickness: 1.5 },
+      type: "bar", name: plain(short(b.name, 34)), x: spec.categories.map((_, c) => c), y: b.values.map((v) => v.value), marker: { color: k === palette.length && spec.bars.length === k + 1 ? color("--line") : tint(k) },
+      error_y: { visible: !stacked, type: "data", symmetric: false, array: arm(b, "high"), arrayminus: arm(b, "low"), color: color("--ink"), thickness: 1.5 },
       customdata: b.values.map((_, c) => plain(words(b, c))), hovertemplate: "%{customdata}<extra></extra>" }));
     const last = spec.categories.length - 1, levels = spec.levels.map(across(-0.6, last + 0.6));
     Plotly.react(plot, [...traces, ...levels], framed(plot, {
-      bargap: 0.45, xaxis: { ...lines(), range: [-0.6, last + 0.6], tickvals: spec.categories.map((_, c) => c), ticktext: spec.categories.map(plain), showgrid: false },
+      bargap: stacked ? 0.3 : 0.45, barmode: stacked ? "stack" : "group", xaxis: { ...lines(), range: [-0.6, last + 0.6], tickvals: spec.categories.map((_, c) => c), ticktext: spec.categories.map(plain), showgrid: false },
       yaxis: titled(lines(), spec.y) }), QUIET);
     listen(plot, ({ points: [p] }) => say(words(spec.bars[p.curveNumber], p.pointNumber)));
   }
@@ -183,6 +184,88 @@
     Plotly.react(plot, traces, framed(plot, { showlegend: false, xaxis: { ...lines(), tickvals: spec.boxes.map((_, k) => k), ticktext: spec.boxes.map((b) => plain(short(b.name, 18))), showgrid: false },
                                               yaxis: titled(lines(), spec.y) }), QUIET);
     listen(plot, ({ points: [p] }) => say(words(spec.boxes[p.curveNumber])));
+  }
+
+  // ---- heads: those of two layers, then what two of them attend to
+
+  const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  const menu = (box, label, names, at, onChange) => {
+    const select = document.createElement("select"), wrap = document.createElement("label");
+    names.forEach((name, k) => select.add(new Option(short(name, 40), k)));
+    select.value = at;
+    select.addEventListener("change", () => onChange(Number(select.value)));
+    wrap.append(label + " ", select);
+    box.querySelector(".controls").append(wrap);
+    return select;
+  };
+
+  function heads(figure, say) {
+    const { box, plot, spec } = figure, names = spec.layers.names;
+    if (!figure.cells) {
+      figure.cells = new Uint16Array(bytes(spec.cells).buffer);
+      figure.starts = spec.heads.reduce((s, n) => [...s, s[s.length - 1] + n], [0]);
+      figure.open = figure.open || [0, spec.layers.groups[0].stop - 1];
+      figure.menus = ["Rows", "Columns"].map((label, k) => menu(box, label, names, figure.open[k], (v) => { figure.open[k] = v; draw(figure); }));
+    }
+    const [i, j] = figure.open, total = figure.starts[names.length], [low, high] = spec.range;
+    const value = (a, b) => { const v = figure.cells[(figure.starts[i] + a) * total + figure.starts[j] + b]; return v === 65535 ? null : low + (v / 65534) * (high - low); };
+    const axis = (k) => { const t = [...Array(spec.heads[k]).keys()].map((h) => String(h + 1)); return { names: t.map((h) => `${names[k]} head ${h}`), ticks: t, groups: [{ name: names[k], start: 0, stop: t.length }] }; };
+    figure.inner = { title: "", rows: axis(i), columns: axis(j), range: spec.range, unit: spec.unit, joint: " × ", missing: "no value", hatched: true, beside: {}, numbers: true,
+                     values: axis(i).ticks.map((_, a) => axis(j).ticks.map((_, b) => value(a, b))) };
+    heats(plot, [figure.inner], say);
+    plot.on("plotly_click", ({ points: [p] }) => openPatterns(figure.starts[i] + p.y, figure.starts[j] + p.x));
+  }
+
+  /** Layers by name, as a cell of the layers' heatmap gives them. */
+  function openHeads(row, column) {
+    figures.filter((f) => f.spec.type === "Heads").forEach((f) => {
+      const at = [row, column].map((name) => f.spec.layers.names.indexOf(name));
+      if (at.includes(-1)) return;
+      f.open = at;
+      (f.menus || []).forEach((m, k) => { m.value = at[k]; });
+      draw(f);
+      if (!f.box.hidden) f.box.scrollIntoView({ behavior: "smooth", block: "nearest" });
+    });
+  }
+
+  function openPatterns(first, second) {
+    figures.filter((f) => f.spec.type === "Patterns").forEach((f) => {
+      f.open = [first, second];
+      f.menus.forEach((m, k) => { m.value = f.open[k]; });
+      draw(f);
+      f.box.scrollIntoView({ behavior: "smooth", block: "nearest" });
+    });
+  }
+
+  function patterns(figure, say) {
+    const { box, plot, spec } = figure;
+    if (!figure.menus) {
+      figure.open = [spec.first, spec.second];
+      figure.sentence = 0;
+      figure.menus = ["Left", "Right"].map((label, k) => menu(box, label, spec.heads, figure.open[k], (v) => { figure.open[k] = v; draw(figure); }));
+      menu(box, "Sentence", spec.sentences.map((s) => `${s.words.length} words: ${s.words.join(" ")}`), 0, (v) => { figure.sentence = v; draw(figure); });
+    }
+    const s = spec.sentences[figure.sentence], [n, m] = [s.words.length, s.targets.length];
+    s.weights = s.weights || bytes(s.cells);
+    const grid = (head) => s.words.map((_, a) => s.targets.map((_, b) => s.weights[(head * n + a) * m + b] / 255));
+    /** A word that comes again is another category: marked by blanks of no width. */
+    const once = (words) => words.map((w, k) => plain(short(w, 14)) + "\u200b".repeat(words.slice(0, k).filter((v) => v === w).length));
+    const [rows, columns] = [once(s.words), once(s.targets)], both = figure.open.map(grid), most = Math.max(0.05, ...both.flat(2));
+    const wide = Math.min(room(plot), 1180), side = narrow() ? wide - 110 : wide / 2 - 110, tall = Math.min(side * Math.max(0.5, Math.min(1, n / m)), 640) + 110;
+    const words = (k, a, b) => `${spec.heads[figure.open[k]]}: ${s.words[a]} → ${s.targets[b]} = ${number(both[k][a][b], 3)}`;
+    const stacked = narrow(), layout = { ...look(), dragmode: "zoom", width: wide, height: (stacked ? 2 : 1) * tall + 40, margin: { l: 80, r: 10, t: 30, b: 80 }, annotations: [],
+      coloraxis: { cmin: 0, cmax: most, colorscale: scale.map((c, k) => [k / (scale.length - 1), c]), showscale: false } };
+    const traces = both.map((z, k) => {
+      const id = k ? "2" : "", x = stacked ? [0, 1] : [k ? 0.56 : 0, k ? 1 : 0.44], y = stacked ? [k ? 0 : 0.58, k ? 0.42 : 1] : [0, 1];
+      const axis = { type: "category", tickfont: { size: 10, color: color("--muted") }, showgrid: false, zeroline: false, automargin: false };
+      layout["xaxis" + id] = { ...axis, domain: x, anchor: "y" + id, tickangle: -60 };
+      layout["yaxis" + id] = { ...axis, domain: y, anchor: "x" + id, autorange: "reversed" };
+      layout.annotations.push({ text: `<b>${plain(spec.heads[figure.open[k]])}</b>`, showarrow: false, xref: "paper", yref: "paper", x: x[0], y: y[1], xanchor: "left", yanchor: "bottom", font: { size: 13, color: color("--ink") } });
+      return { type: "heatmap", z, x: columns, y: rows, xaxis: "x" + id, yaxis: "y" + id, coloraxis: "coloraxis",
+               customdata: z.map((row, a) => row.map((_, b) => plain(words(k, a, b)))), hovertemplate: "%{customdata}<extra></extra>" };
+    });
+    Plotly.react(plot, traces, layout, QUIET);
+    listen(plot, ({ points: [p] }) => say(words(p.curveNumber, rows.indexOf(p.y), columns.indexOf(p.x))));
   }
 
   function listen(plot, onHover) {
@@ -212,11 +295,14 @@
     return made;
   }
 
-  function tables({ spec, view }) {
+  function tables(figure) {
+    const { spec, view } = figure;
     const grid = (h) => table("row × column", h.columns.names, h.rows.names, (i, j) => known(h.values[i][j]) ? shown(h.values[i][j], h.low && h.low[i][j], h.high && h.high[i][j]) : "–");
     if (spec.type === "Heatmap") return [grid(crop(spec, view))];
     if (spec.type === "Panels") return spec.panels.map(grid);
-    if (spec.type === "Bars") return [table("", spec.bars.map((b) => b.name), spec.categories, (i, j) => shown(spec.bars[j].values[i].value, spec.bars[j].values[i].low, spec.bars[j].values[i].high))];
+    if (spec.type === "Heads") return [grid(figure.inner)];
+    if (spec.type === "Patterns") return [];
+    if (["Bars", "Stacks"].includes(spec.type)) return [table("", spec.bars.map((b) => b.name), spec.categories, (i, j) => shown(spec.bars[j].values[i].value, spec.bars[j].values[i].low, spec.bars[j].values[i].high))];
     if (spec.type === "Boxes") return [table("", ["low", "quarter", "median", "three_quarters", "high"], spec.boxes.map((b) => b.name), (i, j) => shown(Object.values(spec.boxes[i])[j + 1]))];
     const layers = [...new Set(spec.lines.flatMap((s) => s.layers))].sort((a, b) => a - b);
     return [table(spec.x.split(" ")[0], spec.lines.map((s) => s.name), layers.map(String), (i, j) => {
@@ -231,10 +317,15 @@
     const { box, plot, spec, view } = figure;
     if (box.hidden) return;
     const said = box.querySelector(".readout"), say = (text) => { said.textContent = text; said.classList.remove("idle"); };
-    if (spec.type === "Heatmap") heats(plot, [crop(spec, view)], say);
+    if (spec.type === "Heatmap") {
+      const shownPart = crop(spec, view);
+      heats(plot, [shownPart], say);
+      plot.on("plotly_click", ({ points: [p] }) => openHeads(shownPart.rows.names[p.y], shownPart.columns.names[p.x]));
+    } else if (spec.type === "Heads") heads(figure, say);
+    else if (spec.type === "Patterns") patterns(figure, say);
     else if (spec.type === "Panels") heats(plot, spec.panels, say);
     else if (spec.type === "Curves") curves(plot, spec, say);
-    else if (spec.type === "Bars") bars(plot, spec, say);
+    else if (["Bars", "Stacks"].includes(spec.type)) bars(plot, spec, say);
     else boxes(plot, spec, say);
     const values = box.querySelector(".values");
     if (values.open) values.querySelector(".scroll").replaceChildren(...tables(figure));

@@ -38,8 +38,25 @@ class CompareOptions:
     workers: int | None = workers()
     keep: bool = option(False, "Keep activations in the run folder for later comparisons.", work=True)
     overwrite: bool = overwrite()
+    save_activations: str | None = option(
+        None, "Save all words' vectors to an .hdf5 or NeuroX .json file; several models: one file each.", work=True
+    )
 
     @property
     def how_to_read(self) -> dict[str, str | None]:
         """What `read_corpus` takes besides the source."""
         return {k: getattr(self, k) for k in ("text", "pair", "label", "columns", "split")}
+
+
+WU2020 = ("neuronsim", "mixedsim", "svsim", "pwsim", "ckasim")
+"""The measures of Wu et al. 2020, section 3."""
+
+
+@dataclass(frozen=True)
+class SimilarityOptions(CompareOptions):
+    """How to compare as Wu et al. 2020 do: words, five measures, and with them the localization of every layer."""
+
+    measures: tuple[str, ...] = option(
+        WU2020, "Measure, measure@fraction, or 'all'; may be repeated.", flag="--measure", short="-m"
+    )
+    random_init: bool = option(False, "Add a control for every model: the same with random weights.")

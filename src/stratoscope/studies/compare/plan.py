@@ -19,8 +19,9 @@ from stratoscope.measures.bootstrap import check_replicates
 from stratoscope.measures.table import ALL, parse, requests
 from stratoscope.measures.table import Request as Asked
 from stratoscope.models.open.checkpoints import locate
-from stratoscope.models.open.loading import ModelSpec, Survey, choose_device, survey
+from stratoscope.models.open.loading import ModelSpec, Survey, choose_device
 from stratoscope.models.read.store import chosen_layers
+from stratoscope.models.saved.source import survey_source
 from stratoscope.models.text.rows import SUBWORDS, Rows, check_unit, plan_rows
 from stratoscope.runs.run import Request
 from stratoscope.studies.asked import Model, model_info, request_for, spec_of
@@ -127,7 +128,7 @@ def make_plan(models: Sequence[Model], data: Data, options: CompareOptions, prog
     if corpus.columns and options.text is None and not isinstance(data, Corpus):
         read = " and ".join(f"'{corpus.columns[role]}'" for role in ("text", "pair") if role in corpus.columns)
         progress.note(f"the text of {corpus.name} is read from column {read}; --text chooses another")
-    surveys = [survey(spec, progress=progress) for spec in specs]
+    surveys = [survey_source(spec, progress=progress) for spec in specs]
     for seen in surveys:
         chosen_layers(seen, options.layers)
     return plan_of(specs, surveys, corpus, options)
@@ -150,6 +151,7 @@ def plan_of(
     for (one, a), (two, b) in combinations(found, 2):
         if a == b:
             notes.append(f"{one} and {two} are the same model: what is between them is the model compared with itself")
+    notes += [note for seen in surveys for note in seen.notes]
     notes += [f"left out: {count} {reason}" for reason, count in rows.dropped.items()]
     notes += [f"{n} texts are read up to {rows.truncate} tokens by {name}" for name, n in rows.truncated.items()]
     notes += [f"left out: {corpus.skipped} blank rows of {corpus.name}"] if corpus.skipped else []
@@ -193,5 +195,7 @@ def check(options: CompareOptions) -> None:
     if options.layers is not None and len(set(options.layers)) < len(options.layers):
         raise StratoscopeError(f"expected each layer once, got {', '.join(map(str, options.layers))}")
     check_replicates(options.bootstrap)
+    if options.save_activations is not None and options.unit != "word":
+        raise StratoscopeError(f"activations are saved by word, but the unit is '{options.unit}'; use unit 'word'")
     if options.memory is not None and options.memory < LEAST_MEMORY:
         raise StratoscopeError(f"expected --memory of at least 100MB, got {options.memory / 1e6:g}MB")

@@ -20,14 +20,16 @@ from stratoscope.measures.permuted import permuted_chance
 from stratoscope.measures.score import Scoring, score_layers
 from stratoscope.measures.structure import findings
 from stratoscope.measures.table import WORTH_SAYING
-from stratoscope.models.open.loading import open_model
 from stratoscope.models.read.store import PART, Reading, store_layers, together
+from stratoscope.models.saved.files import is_saved
+from stratoscope.models.saved.source import open_source
+from stratoscope.models.saved.write import check_target, file_for, save_activations
 from stratoscope.results.comparison import Comparison
 from stratoscope.runs.run import Draw, Run, part_prefix
 from stratoscope.statistics.rows import StoredRows
 from stratoscope.studies.asked import Model, chosen, data_asked, models_asked, run_study, several, spec_of
-from stratoscope.studies.compare.options import CompareOptions
-from stratoscope.studies.compare.plan import Plan, make_plan
+from stratoscope.studies.compare.options import CompareOptions, SimilarityOptions
+from stratoscope.studies.compare.plan import Plan, make_plan, named
 
 
 def compare(
@@ -45,24 +47,74 @@ def compare(
     Further keywords are the fields of `CompareOptions`, among them `unit`, `measures` and `bootstrap`, and how to read
     `data`: `text`, `pair`, `label`, `columns`.
     """
-    options, progress = chosen(CompareOptions, options, keywords), progress or Silent()
-    plan = make_plan(several(models), data, options, progress)
-    given = [spec for spec in plan.specs if not spec.random_init]
-    asked = {"models": [spec.source for spec in given], **data_asked(data), **models_asked(given)}
-    asked |= {"name": [spec.name for spec in given] if any(spec_of(m).name for m in several(models)) else []}
-    asked |= {"base": given[0].base}
-    asked |= {} if given[0].dtype == "float32" else {"dtype": given[0].dtype}
-    return run_study(
+    return _compare(several(models), data, out, chosen(CompareOptions, options, keywords), progress, draw)
+
+
+def study_similarity(
+    models: Model | Sequence[Model],
+    *,
+    data: Data,
+    out: str | Path | None = None,
+    options: SimilarityOptions | None = None,
+    progress: Progress | None = None,
+    draw: Draw | None = None,
+    **keywords: Any,
+) -> Comparison:
+    """Compare models as Wu et al. 2020 do (Fig. 1, 2, 3, 8, 9): five measures and localization on one page.
+
+    With `random_init` every checkpoint gets a control of its own, as in Fig. 2, drawn from a seed of its own. Further
+    keywords are the fields of `SimilarityOptions`.
+    """
+    options = chosen(SimilarityOptions, options, keywords)
+    specs = named([spec_of(m) for m in several(models)])
+    chance = [s for s in specs if options.random_init and not is_saved(s.source)]
+    controls = [
+        replace(s, random_init=True, seed=options.seed + k, name=f"{s.label}-random") for k, s in enumerate(chance)
+    ]
+    plain = CompareOptions(**{**vars(options), "random_init": False})
+    command = {"command": "study similarity"} | ({"random_init": True} if options.random_init else {})
+    return _compare([*specs, *controls], data, out, plain, progress, draw, **command)
+
+
+def _compare(
+    models: Sequence[Model],
+    data: Data,
+    out: str | Path | None,
+    options: CompareOptions,
+    progress: Progress | None,
+    draw: Draw | None,
+    **command: Any,
+) -> Comparison:
+    """The comparison; `command` is what `run.yaml` says in place of `compare`."""
+    progress = progress or Silent()
+    plan = make_plan(models, data, options, progress)
+    targets = _targets(plan)
+    for path in targets:
+        check_target(path, overwrite=options.overwrite)
+    comparison = run_study(
         plan.request,
         options,
         out,
         lambda running: score_plan(plan, read_plan(plan, running), running),
-        asked=asked,
+        asked=asked_of(plan, models, data) | command,
         work=work_of(plan),
         keep=lambda part: options.keep and part.startswith(part_prefix(PART)),
         progress=progress,
         draw=draw,
     )
+    for path in targets:
+        if not path.exists():
+            progress.note(f"{path} was not written, because the result was there already; give --overwrite")
+    return comparison
+
+
+def asked_of(plan: Plan, models: Model | Sequence[Model], data: Data) -> dict[str, Any]:
+    """The models and the data in the user's own words."""
+    given = [spec for spec in plan.specs if not spec.random_init]
+    named = any(spec_of(m).name for m in several(models))
+    asked = {"models": [spec.source for spec in given], **data_asked(data), **models_asked(given)}
+    asked |= {"name": [spec.name for spec in given] if named else [], "base": given[0].base}
+    return asked | ({} if given[0].dtype == "float32" else {"dtype": given[0].dtype})
 
 
 def work_of(plan: Plan) -> float:
@@ -81,8 +133,18 @@ def read_plan(plan: Plan, running: Run) -> StoredRows:
         layers=options.layers,
         batch_tokens=options.batch_tokens,
     )
-    opened = [(partial(open_model, spec, seen=seen, progress=running.progress), seen) for spec, seen in plan.models]
-    return together([store_layers(open, seen, reading, running).rows[unit] for open, seen in opened])
+    opened = [(partial(open_source, spec, seen=seen, progress=running.progress), seen) for spec, seen in plan.models]
+    stored = [store_layers(open, seen, reading, running).rows[unit] for open, seen in opened]
+    for path, of in zip(_targets(plan), stored, strict=False):
+        if left_out := save_activations(path, of, plan.rows, plan.corpus):
+            running.progress.note(f"{left_out} sentences are not in {path}: not every model has all of their words")
+    return together(stored)
+
+
+def _targets(plan: Plan) -> list[Path]:
+    """The file that each model's activations are saved to, where that was asked for."""
+    path, specs = plan.options.save_activations, plan.specs
+    return [] if path is None else [file_for(path, spec.label, several=len(specs) > 1) for spec in specs]
 
 
 def score_plan(plan: Plan, stored: StoredRows, running: Run) -> Comparison:

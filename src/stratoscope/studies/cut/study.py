@@ -16,7 +16,7 @@ from stratoscope.data.tasks.data import TaskData
 from stratoscope.models.surgery.blocks import exported
 from stratoscope.results.cut import Candidate, Cut, Tested
 from stratoscope.runs.run import Draw
-from stratoscope.studies.asked import Model, chosen, models_asked, request_for, run_study, task_asked
+from stratoscope.studies.asked import Model, chosen, models_asked, names_asked, request_for, run_study, task_asked
 from stratoscope.studies.checkpoint import is_whole
 from stratoscope.studies.cut.card import spelled
 from stratoscope.studies.cut.confirm import Loss, check_rows, confirm, loss_of, rows_needed, sequence
@@ -86,6 +86,7 @@ def cut(
             "budget": allowed,
             **task_asked(task),
             **models_asked([side.spec]),
+            **names_asked([side.spec]),
             "base": side.spec.base,
         },
         progress=progress,

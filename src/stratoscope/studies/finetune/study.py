@@ -24,7 +24,7 @@ from stratoscope.models.train.freezing import Frozen, freeze_, parse_freeze
 from stratoscope.models.train.trainer import Schedule, Setup, Trained, planned_steps, train_, windows
 from stratoscope.results.finetuned import Finetuned
 from stratoscope.runs.run import Request, Run
-from stratoscope.studies.asked import Model, chosen, models_asked, run_study, spec_of, task_asked
+from stratoscope.studies.asked import Model, chosen, models_asked, names_asked, run_study, spec_of, task_asked
 from stratoscope.studies.checkpoint import is_whole, put_in_place, write_checkpoint
 from stratoscope.studies.finetune.options import FinetuneOptions, TrainingOptions
 from stratoscope.studies.finetune.recipes import RECIPES, Recipe, resolve
@@ -109,7 +109,7 @@ def tune(
             replace(options, seeds=1, first_seed=seed),
             folder,
             partial(_compute, work, seed),
-            asked={**asked, **task_asked(task), **models_asked([spec])},
+            asked={**asked, **task_asked(task), **models_asked([spec]), **names_asked([spec])},
             progress=progress,
             whole=lambda folder, result: is_whole(folder, result.weights),
             alone=True,

@@ -22,6 +22,7 @@ from stratoscope.studies.asked import (
     data_asked,
     model_info,
     models_asked,
+    names_asked,
     request_for,
     run_study,
     spec_of,
@@ -49,7 +50,7 @@ def perplexity(
     how = {"text": options.text, "columns": options.columns, "split": options.split}
     corpus = corpus_of(data, **how).sample(options.limit, options.seed)
     seen = survey(spec, progress=progress)
-    asked = {"model": spec.source, **data_asked(data), **models_asked([spec]), "base": spec.base}
+    asked = {"model": spec.source, **data_asked(data), **models_asked([spec]), **names_asked([spec]), "base": spec.base}
     inputs = {"model": [spec.label, seen.fingerprint, seen.dtype], "corpus": corpus.fingerprint}
     return run_study(
         request_for("perplexity", inputs, options),

@@ -27,7 +27,7 @@ from stratoscope.models.weights.stored import (
 )
 from stratoscope.results.weights import ParameterChange, TokenChange, Weights
 from stratoscope.runs.run import Draw, Item, Run
-from stratoscope.studies.asked import Model, chosen, models_asked, request_for, run_study, spec_of
+from stratoscope.studies.asked import Model, chosen, models_asked, names_asked, request_for, run_study, spec_of
 from stratoscope.studies.compare.plan import named
 from stratoscope.studies.weights.options import WeightsOptions
 
@@ -61,13 +61,15 @@ def weights(
     pair, adapter = _opened(before, after, places[0], places[1])
     prints = [identity(spec, place) for spec, place in zip((before, after), places, strict=True)]
     models = tuple(_info(spec, pair, found) for spec, found in zip((before, after), prints, strict=True))
-    asked = {"base": before.source, "tuned": after.source, **models_asked([before, after])}
+    given = [spec_of(m) for m in (base, tuned) if m is not None]
+    asked = {"base": given[0].source, "tuned": given[1].source if tuned else None}
+    asked |= models_asked(given) | names_asked(given)
     return run_study(
         request_for("weights", {"models": [[m.name, m.fingerprint] for m in models]}, options),
         options,
         out,
         lambda running: _compute(pair, models, adapter, options, running),
-        asked=asked if tuned is not None else {**asked, "base": after.source, "tuned": None},
+        asked=asked,
         work=sum(math.prod(s) * min(s) for n in pair.names if len(s := pair.base.shapes[n]) == 2),
         progress=progress,
         draw=draw,

@@ -1,0 +1,209 @@
+"""Linear maps solved exactly from whitened coordinates: regression, ridge, canonical correlations, rotation.
+
+With x - mean = w L, w of covariance 1 over the rows, L Lᵀ the variances along the principal axes (`fit_basis`), every
+map is y = mean + w M: regression has M = E[wᵀ(y - mean)], canonical correlations turn M in both bases. Directions that
+vary by no more than rounding have no coordinate, which gives the solution of least norm where the rank is deficient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from stratoscope.aligners.maps import Map
+from stratoscope.core.errors import StratoscopeError
+from stratoscope.statistics.layer import LayerBasis, fit_basis
+from stratoscope.statistics.products import gram
+from stratoscope.statistics.rows import MemoryRows
+
+LAMBDAS = torch.logspace(-10, 3, 53, dtype=torch.float64)
+"""Ridge penalties tried, in units of the mean variance of a feature."""
+HELD_OUT = 5
+"""One row in so many is held out to choose λ, and to stop a network."""
+VARIANCE_KEPT = 0.99
+"""Share of the variance that SVCCA keeps (Raghu et al. 2017)."""
+
+
+def held_out(n: int, *, seed: int = 0) -> Tensor:
+    """Which of n rows are held out, one in `HELD_OUT`."""
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    return order % HELD_OUT == 0
+
+
+@dataclass(frozen=True)
+class Space:
+    """One space as its training rows show it."""
+
+    rows: Tensor
+    """(n, d), in the precision that products are made in."""
+    basis: LayerBasis
+    held: Tensor
+    """Which rows choose λ, (n,) bool."""
+
+    @classmethod
+    def of(cls, rows: Tensor, held: Tensor) -> Space:
+        """Fit the principal axes of all rows."""
+        return cls(rows, fit_basis(MemoryRows([rows]), 0, whiten=True, dtype=torch.float64), held)
+
+    def without_held(self, seed: int) -> Space:
+        """The space as the rows that are not held out show it."""
+        rows = self.rows[~self.held]
+        return Space.of(rows, held_out(len(rows), seed=seed))
+
+    @property
+    def width(self) -> int:
+        return self.rows.shape[1]
+
+    @cached_property
+    def centred(self) -> Tensor:
+        """Rows about their mean."""
+        return (self.rows - self.basis.mean).to(self.rows.dtype)
+
+    @cached_property
+    def w(self) -> Tensor:
+        """Whitened coordinates of the rows, (n, r)."""
+        return self.basis.transform(self.rows)
+
+    @cached_property
+    def drop(self) -> Tensor:
+        """(d, r): w = (x - mean) @ drop; directions without a coordinate are orthogonal to it, for the least norm."""
+        if self.basis.rank < self.width:
+            return self.lift.T / self.variance
+        assert self.basis.to is not None
+        sd = self.basis.sd
+        return torch.where(sd > 0, 1 / sd, 0.0)[:, None] * self.basis.to
+
+    @cached_property
+    def lift(self) -> Tensor:
+        """(r, d): x - mean = w @ lift."""
+        assert self.basis.unit is not None
+        return self.basis.unit.double() * self.basis.sd
+
+    @property
+    def variance(self) -> Tensor:
+        return self.basis.variance
+
+    @cached_property
+    def penalised(self) -> Penalised:
+        """What ridge needs of this space alone."""
+        root = self.variance.sqrt()
+        fit, held = (gram(self.w[part].T) * torch.outer(root, root) / int(part.sum()) for part in self.parts)
+        values, vectors = torch.linalg.eigh(fit)
+        return Penalised(values.clamp_min(0), vectors, vectors.T @ held @ vectors)
+
+    @property
+    def parts(self) -> tuple[Tensor, Tensor]:
+        return ~self.held, self.held
+
+
+@dataclass(frozen=True)
+class Penalised:
+    """Eigenvalues and axes of the fitting rows' covariance in principal components; the held-out one in those axes."""
+
+    values: Tensor
+    axes: Tensor
+    held: Tensor
+
+
+@dataclass(frozen=True)
+class Products:
+    """Products of a space's coordinates with centred targets over the rows fitted on and held out, (r, q) each."""
+
+    fit: Tensor
+    held: Tensor
+
+    @property
+    def all(self) -> Tensor:
+        return self.fit + self.held
+
+
+def products(x: Space, targets: Tensor) -> Products:
+    """One pass over the rows: all that regression and ridge need of a pair."""
+    fit, held = ((x.w[part].T @ targets[part]).double() for part in x.parts)
+    return Products(fit, held)
+
+
+def regression(x: Space, p: Products) -> Tensor:
+    """M of least squares: E[wᵀ y]."""
+    return p.all / len(x.rows)
+
+
+def ridge(x: Space, p: Products) -> tuple[Tensor, float]:
+    """M of argmin ‖y - x A‖²/n + λ‖A‖², and λ with the least error on held-out rows (Hoerl & Kennard 1970).
+
+    With the fitting rows' covariance Q e Qᵀ, A(λ) = Q (e + λ)⁻¹ B: one eigendecomposition, and a sum over r² numbers
+    for each λ. The map is then fitted on all rows.
+    """
+    if not x.basis.rank:
+        return regression(x, p), 0.0
+    of, root = x.penalised, x.variance.sqrt()[:, None]
+    nf, nh = (int(part.sum()) for part in x.parts)
+    b, h = of.axes.T @ (root * p.fit / nf), of.axes.T @ (root * p.held / nh)
+    square, cross = of.held * gram(b), (h * b).sum(1)
+    lambdas = LAMBDAS * float(x.variance.sum() / x.width)
+    shrink = 1 / (of.values + lambdas[:, None])
+    errors = ((shrink @ square) * shrink).sum(1) - 2 * shrink @ cross
+    best = float(lambdas[errors.argmin()])
+    return (x.variance / (x.variance + best))[:, None] * regression(x, p), best
+
+
+def canonical(x: Space, y: Space, *, kept: tuple[int, int] | None = None, weighted: bool = False) -> Tensor:
+    """M of a map that sends each canonical variate of x to its partner: P Qᵀ L_y, with E[wxᵀ wy] = P ρ Qᵀ.
+
+    The matrix Wx Wy⁻¹ of Ren et al. 2023, eq. 6, with means and scales undone. SVCCA keeps the first principal
+    components of either space. PWCCA, for whose map they give no formula, shrinks a direction as regression does, by
+    ρ, the less of x it explains: by 1 - (1 - α/max α)(1 - ρ) with α of their eq. 8.
+    """
+    kx, ky = kept or (x.basis.rank, y.basis.rank)
+    c = (x.w[:, :kx].T @ y.w[:, :ky]).double() / len(x.rows)
+    p, rho, q = torch.linalg.svd(c, full_matrices=False)
+    size = torch.ones_like(rho)
+    if weighted and len(rho):
+        alpha = (p.T @ x.lift[:kx]).abs().sum(1)  # of each variate with the features, up to the factor n
+        size = 1 - (1 - alpha / alpha.max()) * (1 - rho.clamp_max(1))
+    m = torch.zeros(x.basis.rank, y.width, dtype=torch.float64)
+    m[:kx] = (p * size) @ q @ y.lift[:ky]
+    return m
+
+
+def rotation(x: Space, y: Space) -> Tensor:
+    """A = s U Vᵀ with X'Y = U S Vᵀ, s = tr S / ‖X‖² (Schönemann 1966); orthogonal also where the rank is deficient."""
+    cross = (x.centred.T @ y.centred).double() / len(x.rows)
+    u, s, v = torch.linalg.svd(cross, full_matrices=False)
+    total = float(x.variance.sum())
+    scale = float(s.sum()) / total if total > 0 else 0.0
+    turned: Tensor = scale * (u @ v)
+    return turned
+
+
+def fit_linear(method: str, x: Space, y: Space) -> Map:
+    """The linear map of a method."""
+    chosen: dict[str, float | int] = {}
+    if method == "procrustes":
+        weight = rotation(x, y)
+    else:
+        if method in ("linreg", "ridge"):
+            p = products(x, y.centred)
+            m, best = ridge(x, p) if method == "ridge" else (regression(x, p), None)
+            chosen |= {} if best is None else {"lambda": best}
+        elif method == "svcca":
+            kept = x.basis.kept(VARIANCE_KEPT), y.basis.kept(VARIANCE_KEPT)
+            chosen |= {"kept_x": kept[0], "kept_y": kept[1]}
+            _check_number(method, len(x.rows), max(kept))
+            m = canonical(x, y, kept=kept)
+        else:
+            _check_number(method, len(x.rows), max(x.basis.rank, y.basis.rank))
+            m = canonical(x, y, weighted=method == "pwcca")
+        weight = x.drop @ m
+    return Map(method, x.basis.mean, y.basis.mean, weight, chosen=chosen)
+
+
+def _check_number(method: str, n: int, rank: int) -> None:
+    """Canonical correlations of as many directions as rows are all 1, whatever the rows are."""
+    if rank >= n - 1:
+        raise StratoscopeError(
+            f"{method} needs more rows than directions, got {n} rows that vary along {rank}; give more, or use ridge"
+        )

@@ -1,0 +1,67 @@
+"""How well a map fits rows it has not seen, with intervals over the rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stratoscope.aligners.maps import Map
+from stratoscope.core.value import PERCENTILES, Interval, Value, Values, spread
+from stratoscope.results.alignment import Fit
+
+RESAMPLES = 500
+INTERVAL = Interval(0.95, PERCENTILES)
+
+
+def score_map(g: Map, x: Tensor, y: Tensor, *, seed: int = 0) -> Fit:
+    """Judge a map on test rows."""
+    found = g(x)
+    around, inversion = row_errors(y.double().mean(0), y), inversion_error(g, x, found)
+    return scores(g.method, row_errors(found, y), around, y.shape[1], inversion=inversion, seed=seed)
+
+
+def inversion_error(g: Map, x: Tensor, found: Tensor) -> float:
+    """‖g⁻¹(g(X)) - X‖ / ‖X - mean‖; NaN where there is no inverse."""
+    if not g.invertible:
+        return float("nan")
+    return float((g.inverse(found).double() - x.double()).norm() / (x.double() - x.double().mean(0)).norm())
+
+
+def scores(
+    method: str, squares: Values, around: Values, width: int, *, inversion: float = float("nan"), seed: int = 0
+) -> Fit:
+    """Scores from each row's squared error and its squared distance from the mean, with intervals over the rows."""
+    weights, n = resamples(len(squares), seed=seed), len(squares) * width
+    drawn = relative(weights @ squares, weights @ around)
+    error = _value(float(relative(squares.sum(), around.sum())), drawn)
+    r2 = Value(1 - error.value, 1 - error.high, 1 - error.low)
+    return Fit(method, _value(squares.sum() / n, weights @ squares / n), error, r2, inversion, drawn)
+
+
+def relative(error: Values, around: Values) -> Values:
+    """Relative error; NaN where the second space does not vary."""
+    found: Values = np.divide(error, around, out=np.full(np.shape(error), np.nan), where=np.asarray(around) > 0)
+    return found
+
+
+def resamples(n: int, *, seed: int = 0, number: int = RESAMPLES) -> Values:
+    """(number, n): how often each row is in each resample; the same for all maps of as many rows."""
+    drawn: Values = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=number).astype(np.float64)
+    return drawn
+
+
+def _value(estimate: float, drawn: Values) -> Value:
+    low, high = spread(np.array(estimate), drawn, INTERVAL)
+    return Value(float(estimate), float(low), float(high))
+
+
+def row_errors(found: Tensor, y: Tensor) -> Values:
+    """Squared error of every row."""
+    errors: Values = (found.double() - y.double()).square().sum(1).numpy()
+    return errors
+
+
+def shuffled(y: Tensor, *, seed: int = 0) -> Tensor:
+    """The same rows in another order: a map fitted to them is the floor."""
+    return y[torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))]

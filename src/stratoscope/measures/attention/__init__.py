@@ -1,0 +1,1 @@
+"""Attention of heads compared: sums over sentences for all pairs of heads, streamed."""

@@ -1,0 +1,45 @@
+"""Attention of many heads over the same sentences, as the sums read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class HeadRows:
+    """What every head pays attention to from each word of some sentences: distributions, one after the other.
+
+    A row is a source word, its values are its targets; causal rows are shorter than their sentence.
+    """
+
+    values: Floats
+    """(heads, all targets of all rows); each row sums to 1."""
+    lengths: Ints
+    """(rows,): targets of each row."""
+    words: Ints
+    """(sentences,): rows of each sentence."""
+
+    def sentences(self) -> Iterator[HeadRows]:
+        """Each sentence as rows of its own."""
+        ends = np.cumsum(self.words)
+        places = np.concatenate([[0], np.cumsum(self.lengths)])
+        for first, last in zip(ends - self.words, ends, strict=True):
+            one = self.values[:, places[first] : places[last]]
+            yield HeadRows(one, self.lengths[first:last], np.array([last - first]))
+
+    @classmethod
+    def join(cls, parts: list[HeadRows]) -> HeadRows:
+        """The same heads over the sentences of all parts."""
+        return cls(
+            np.concatenate([p.values for p in parts], axis=1),
+            np.concatenate([p.lengths for p in parts]),
+            np.concatenate([p.words for p in parts]),
+        )

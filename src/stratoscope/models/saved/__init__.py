@@ -1,0 +1,1 @@
+"""Activations that somebody else saved, read and written."""

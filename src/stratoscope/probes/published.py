@@ -1,0 +1,84 @@
+"""The published schedule: 10 epochs of Adam on shuffled batches of 512, all penalties side by side.
+
+Durrani et al. 2021, section 3. It stops far from the optimum of its objective and under-trains layers whose
+features are small, which confounds comparisons between layers; `solve` does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from stratoscope.probes.features import Features
+from stratoscope.probes.objective import Penalties, softmax_errors_
+
+BUFFER_CHUNKS = 32
+"""Chunks of the store (65,536 words) that are shuffled together: more words are shuffled in such pieces, drawn at
+random."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How a probe is trained."""
+
+    epochs: int = 10
+    batch: int = 512
+    rate: float = 1e-3
+
+
+PUBLISHED = Schedule()
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Probes of all penalties after a schedule."""
+
+    weight: Tensor
+    bias: Tensor
+    bits: Tensor
+    """(P,) what the tags of the first epoch cost, each batch coded before it is learnt from (a prequential code)."""
+
+
+def train(features: Features, penalties: Penalties, *, seed: int, schedule: Schedule = PUBLISHED) -> Trained:
+    """Adam on F as it stands, the l1 term by its sign; the same start and batches for every penalty."""
+    d, classes, pairs = features.width, features.classes, len(penalties)
+    generator = torch.Generator().manual_seed(seed)
+    bound = d**-0.5  # as torch's Linear
+    weight, bias = (
+        torch.empty(shape).uniform_(-bound, bound, generator=generator)[..., None].expand(*shape, pairs).clone()
+        for shape in ((d, classes), (classes,))
+    )
+    parameters = [torch.nn.Parameter(p) for p in (weight, bias)]
+    adam = torch.optim.Adam(parameters, lr=schedule.rate, fused=True)
+    flat, bits = weight.view(d, -1), torch.zeros(pairs, dtype=torch.float64)
+    gradient, of_bias = torch.empty_like(flat), torch.empty_like(bias)
+    parameters[0].grad, parameters[1].grad = gradient.view_as(weight), of_bias
+    l1, l2 = (v.expand(classes, pairs).reshape(1, -1).clone() for v in (penalties.l1, 2 * penalties.l2))
+    with torch.no_grad():
+        for epoch in range(schedule.epochs):
+            for x, y in shuffled(features, schedule.batch, generator):
+                scores = torch.addmm(bias.view(1, -1), x, flat).view(-1, classes, pairs)
+                errors, loss = softmax_errors_(scores, y)
+                if epoch == 0:
+                    bits += loss / torch.log(torch.tensor(2.0))
+                errors /= len(x)
+                torch.sum(errors, 0, out=of_bias)
+                torch.mul(flat, l2, out=gradient)
+                gradient.addcmul_(torch.sign(flat), l1)
+                gradient.addmm_(x.T, errors.view(len(x), -1))
+                adam.step()
+    return Trained(weight.detach(), bias.detach(), bits)
+
+
+def shuffled(features: Features, batch: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    """Every row once, in random batches."""
+    pieces = list(features.pieces())
+    order = torch.randperm(len(pieces), generator=generator).tolist()
+    for first in range(0, len(order), BUFFER_CHUNKS):
+        read = [features.piece(*pieces[k]) for k in order[first : first + BUFFER_CHUNKS]]
+        x, y = (torch.cat(parts) for parts in zip(*read, strict=True))
+        for some in torch.split(torch.randperm(len(x), generator=generator), batch):
+            yield x[some], y[some]

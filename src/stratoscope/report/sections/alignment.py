@@ -1,0 +1,229 @@
+"""Pages of maps between models, of injected states, and of a recovered bijection (Ren et al. 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from stratoscope.report.labels import count, number, printable, shown
+from stratoscope.report.outline import Card, Section, Sections
+from stratoscope.report.pictures import Bar, Bars, Box, Boxes, Cell, Curves, Heatmap, Level, Line, Table
+from stratoscope.results.alignment import IDENTITY, SHUFFLED, Alignment, Injection, Recovery
+
+WHISKERS = (0.05, 0.95)
+ERROR = "relative error ‖g(X) − Y‖² / ‖Y − mean‖²"
+FLOORS = {SHUFFLED: "ridge on shuffled pairs", IDENTITY: "identity"}
+GROUPS = {"models": "", "before": ", before fine-tuning"}
+JUDGED = (
+    "Scores on rows that no map was fitted on, with 95 % intervals over the rows; an inversion error where there is an "
+    "inverse."
+)
+WORKS = ("Ren et al. 2023", "Dinh et al. 2017")
+
+
+def sections(result: Alignment) -> Sections:
+    """What the page of an alignment shows."""
+    data = result.data
+    return Sections(
+        title=f"Alignment of {count(len(result.models), 'model')}",
+        cards=tuple(_cards(result)),
+        sections=tuple(_parts(result)),
+        models=result.models,
+        summary=(
+            printable(data.get("name") or "text"),
+            f"rows: {data.get('unit')}",
+            f"{data['train']:,} rows fitted on, {data['test']:,} others judged on",
+        ),
+        warnings=result.warnings,
+        facts={"Data": data, "Provenance": result.provenance},
+        works=WORKS,
+    )
+
+
+def _asked(result: Alignment) -> list[str]:
+    return [m for m in result.methods if m not in FLOORS]
+
+
+def _cards(result: Alignment) -> Iterator[Card]:
+    last = result.layers()[-1]
+    for method in _asked(result):
+        at = [f.fit for f in result.of(method, layer=last)]
+        if at:
+            mean = float(np.mean([f.error.value for f in at]))
+            value = shown(at[0].error) if len(at) == 1 else number(mean)
+            pairs = "" if len(at) == 1 else f", mean over {count(len(at), 'pair')}"
+            yield Card(f"{method}: relative error at layer {last}", value, f"0 is perfect, 1 the mean{pairs}")
+    inverted = [f.fit.inversion for f in result.of("inn")]
+    if inverted:
+        yield Card("inn: largest inversion error", f"{max(inverted):.1e}", "inverse(map(x)) against x, relative")
+
+
+def _parts(result: Alignment) -> Iterator[Section]:
+    yield Section("layers", "Relative error, layer by layer", tuple(_curves(result)), tables=(_table(result),))
+    boxes = tuple(_boxes(result))
+    if boxes:
+        yield Section("pairs", "Over pairs of models", boxes)
+    if result.matrices:
+        pictures = tuple(
+            Heatmap.of(
+                m,
+                id=f"cross-{k}",
+                title=printable(m.measure),
+                caption="Relative error of ridge from the layer of a row to that of a column, on rows not fitted on;"
+                " low is well aligned.",
+            )
+            for k, m in enumerate(result.matrices)
+        )
+        yield Section("cross", "All pairs of layers, by ridge", pictures)
+    if result.norms and len(result.layers()) > 1:
+        lines = tuple(Line.of(c, tint=k) for k, c in enumerate(result.norms))
+        caption = "Sum of the singular values of a layer's rows about their mean, over the largest of the model: how"
+        picture = Curves(
+            id="norms",
+            title="Nuclear norm",
+            caption=f"{caption} complex its space is. Bands: 95 % intervals over rows.",
+            lines=lines,
+            y="nuclear norm",
+        )
+        yield Section("norms", "Complexity of every layer", (picture,))
+
+
+def _curves(result: Alignment) -> Iterator[Curves]:
+    """Mean over pairs; the interval of the rows where there is one pair."""
+    for group in dict.fromkeys(f.group for f in result.fits):
+        lines = []
+        for tint, method in enumerate(result.methods):
+            layers, values, edges = [], [], []
+            for k in result.layers(group):
+                at = [f.fit.error for f in result.of(method, group, k)]
+                if at:
+                    layers.append(k)
+                    values.append(float(np.mean([e.value for e in at])))
+                    edges.append((at[0].low, at[0].high) if len(at) == 1 else (np.nan, np.nan))
+            if layers:
+                low, high = np.array(edges).T
+                name, floor = FLOORS.get(method, method), method in FLOORS
+                lines.append(Line(name, tuple(layers), np.array(values), low, high, tint, dashed=floor))
+        yield Curves(
+            id=f"errors-{group}",
+            title=f"Relative error{GROUPS[group]}",
+            caption="Maps between the same layers of two models, judged on rows they were not fitted on; mean over "
+            "pairs of models. Dashed: what needs no map, and what a map learns from pairs in disorder.",
+            lines=tuple(lines),
+            y=ERROR,
+            log=True,
+        )
+
+
+def _boxes(result: Alignment) -> Iterator[Boxes]:
+    for group in dict.fromkeys(f.group for f in result.fits):
+        for method in _asked(result):
+            samples = {k: [f.fit.error.value for f in result.of(method, group, k)] for k in result.layers(group)}
+            if max(map(len, samples.values()), default=0) > 2:
+                yield Boxes(
+                    id=f"boxes-{group}-{method}",
+                    title=f"{method}{GROUPS[group]}",
+                    caption=f"{method}{GROUPS[group]}: quartiles over pairs of models; whiskers reach from 5 to 95 %.",
+                    boxes=tuple(Box.of(f"layer {k}", v, whiskers=WHISKERS) for k, v in samples.items()),
+                    y=ERROR,
+                )
+
+
+def _table(result: Alignment) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for f in result.fits:
+        fit = f.fit
+        rows.append((f"{f.x} to {f.y}", FLOORS.get(fit.method, fit.method), fit.error, fit.r2, fit.mse, fit.inversion))
+    head = ("layers", "method", "relative error", "R²", "MSE", "inversion error")
+    return Table(id="fits", title="Every map", caption=JUDGED, head=head, rows=tuple(rows))
+
+
+def injection_sections(result: Injection) -> Sections:
+    """What the page of injected states shows."""
+    first, second = (printable(m.name) for m in result.models)
+    metric, task = printable(result.task["metric"]), printable(result.task["name"])
+    own, errors = result.own[1].value, {f.method: f for f in result.fits}
+    best = max((i for i in result.injected if not i.baseline), key=lambda i: i.value.value)
+    names = tuple(FLOORS.get(i.name, i.name) for i in result.injected)
+    picture = Bars(
+        id="injected",
+        title=f"{metric} of the head of {second}",
+        caption=f"Its pooler and head read the last state of {first}, mapped; lines: both models with their own heads.",
+        categories=names,
+        bars=(Bar(metric, tuple(i.value for i in result.injected)),),
+        levels=tuple(Level(f"{printable(i.name)}: own head", i.value.value) for i in result.own),
+        y=metric,
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (name, i.value, errors[i.name].error if i.name in errors else "", "baseline" if i.baseline else "map")
+        for name, i in zip(names, result.injected, strict=True)
+    ]
+    table = Table(
+        id="injections",
+        title="Every map and baseline",
+        caption="On validation rows, with 95 % intervals over them; maps were fitted on training rows.",
+        head=("read", metric, "relative error", "what"),
+        rows=tuple(rows),
+    )
+    return Sections(
+        title=f"{first} read by the head of {second}",
+        cards=(
+            Card(f"{second} with its own state", shown(own), f"{metric} on {task}"),
+            Card(f"with the state of {first}, by {best.name}", shown(best.value), "the best map"),
+        ),
+        sections=(Section("injected", "Injected states", (picture,), tables=(table,)),),
+        models=result.models,
+        summary=(task, metric, f"{result.task['rows']:,} rows fitted on"),
+        warnings=result.warnings,
+        facts={"Task": result.task, "Provenance": result.provenance},
+        works=WORKS,
+    )
+
+
+def recovery_sections(result: Recovery) -> Sections:
+    """What the page of a recovery shows: Table 3 of the paper, at several widths."""
+    widths = sorted({r.features for r in result.recovered})
+    methods = list(dict.fromkeys(r.fit.method for r in result.recovered))
+    means = {(m, d): [f.error.value for f in result.of(m, d)] for m in methods for d in widths}
+    lines = tuple(
+        Line(
+            FLOORS.get(m, m),
+            tuple(d for d in widths if means[m, d]),
+            np.array([np.mean(means[m, d]) for d in widths if means[m, d]]),
+            tint=k,
+            dashed=m in FLOORS,
+        )
+        for k, m in enumerate(methods)
+    )
+    picture = Curves(
+        id="recovery",
+        title="Relative error by number of features",
+        caption="X are rows, Y a random invertible network of them: 0 is recovered. Linear maps are solved exactly.",
+        lines=lines,
+        x="features",
+        y=ERROR,
+        log=True,
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (f"{r.features} features, truth {r.truth}", FLOORS.get(r.fit.method, r.fit.method), r.fit.mse, r.fit.error,
+         r.fit.inversion)
+        for r in result.recovered
+    ]  # fmt: skip
+    head = ("bijection", "method", "MSE", "relative error", "inversion error")
+    table = Table(id="table3", title="Every fit", caption=JUDGED, head=head, rows=tuple(rows))
+    cards = []
+    for d in widths:
+        if means.get(("inn", d)) and means.get(("ridge", d)):
+            times = float(np.mean(means["ridge", d])) / float(np.mean(means["inn", d]))
+            cards.append(Card(f"{d} features", f"{times:.1f}× less error", "inn against ridge"))
+    data = result.data
+    return Sections(
+        title="Recovery of a random bijection",
+        cards=tuple(cards),
+        sections=(Section("recovery", "Recovery", (picture,), tables=(table,)),),
+        summary=(printable(data["rows"]), f"{data['train']:,} rows fitted on, {data['test']:,} others judged on"),
+        warnings=result.warnings,
+        facts={"Data": data, "Provenance": result.provenance},
+        works=WORKS,
+    )

@@ -1,0 +1,180 @@
+"""The page of probes: accuracy and selectivity of every layer, salient neurons (Durrani et al. 2021, Fig. 1-4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from stratoscope.core.value import Value
+from stratoscope.report.labels import count, number, printable, shown
+from stratoscope.report.outline import Card, Section, Sections
+from stratoscope.report.pictures import Bar, Cell, Curves, Level, Line, Stacks, Table
+from stratoscope.results.probing import SOLVED, LayerProbes, NeuronProbes, Probing
+
+MOST_TAGS = 8
+"""Tags with a colour of their own; the others are one."""
+MOST_NEURONS = 10
+
+
+def sections(result: Probing) -> Sections:
+    """What the page of probes shows."""
+    words, names = result.data.get("words", {}), " and ".join(printable(m.name) for m in result.models)
+    return Sections(
+        title=f"Probes of {printable(result.data.get('property'))} in {names}",
+        cards=tuple(_cards(result)),
+        sections=tuple(_sections(result)),
+        models=result.models,
+        summary=(
+            f"{printable(result.data.get('corpus'))}: {printable(result.data.get('property'))}",
+            count(len(result.tags), "tag"),
+            *(f"{words[split]:,} {split} words" for split in ("train", "dev", "test") if split in words),
+        ),
+        warnings=result.warnings,
+        facts={"Data": result.data, "Provenance": result.provenance},
+        works=("Durrani et al. 2021", "Hewitt & Liang 2019", "Voita & Titov 2020"),
+    )
+
+
+def _cards(result: Probing) -> Iterator[Card]:
+    floors = f"each word's commonest tag {number(result.by_word.value)}, majority {number(result.majority.value)}"
+    for model in result.models:
+        curve = result.layers.of(model.name).accuracy
+        best = int(np.nanargmax(curve.values))
+        at = f"layer {curve.layers[best]}"
+        beaten = curve.points[best].low > result.by_word.value
+        yield Card(
+            f"{printable(model.name)}: best layer", f"{shown(curve.points[best])}, {at}", floors, caution=not beaten
+        )
+    for probes in result.neuron_probes:
+        total = len(probes.ranking)
+        found = f"{probes.minimal:,} of {total:,} neurons" if probes.minimal else f"more than {probes.steps[-1]:.0%}"
+        note = f"all {shown(probes.oracle)}, minimal {shown(probes.minimal_accuracy)}"
+        yield Card(f"{printable(probes.model)}: minimal set", found, note)
+
+
+def _sections(result: Probing) -> Iterator[Section]:
+    probes = result.layers.probes
+    floors = (Level("each word's commonest tag", result.by_word.value), Level("majority", result.majority.value, "dot"))
+    bands = "Bands: 95 % intervals over the test sentences."
+    accuracy = Curves(
+        id="layers",
+        title=f"{printable(result.data.get('property'))}: accuracy of a linear probe on every layer",
+        caption=f"Penalties chosen on development words, scored on test words. {bands}",
+        lines=tuple(Line.of(p.accuracy, name=_label(p), tint=k) for k, p in enumerate(probes)),
+        levels=floors,
+        y="accuracy",
+    )
+    selectivity = Curves(
+        id="selectivity",
+        title="Selectivity: accuracy less accuracy on the control task",
+        caption=f"The control task gives each word type a random tag: what a probe can learn by heart. {bands}",
+        lines=tuple(Line.of(p.selectivity, name=_label(p), tint=k) for k, p in enumerate(probes)),
+        y="selectivity",
+    )
+    bits = Curves(
+        id="codelength",
+        title="Description length",
+        caption="Bits per training word of the online code; shorter means more is there, and easier to find.",
+        lines=tuple(Line(_label(p), p.accuracy.layers, p.bits, tint=k) for k, p in enumerate(probes)),
+        y="bits per word",
+    )
+    yield Section("layers", "Every layer", (accuracy,))
+    yield Section("selectivity", "Against a control task", (selectivity,), width="half")
+    yield Section("codelength", "Description length", (bits,), width="half")
+    yield Section("penalties", "Probes", tables=(_table(probes),))
+    if result.neuron_probes:
+        yield Section("spread", "Salient neurons per layer", tuple(_stacks(result)))
+        yield Section("neurons", "Neurons", tables=(_neuron_table(result.neuron_probes), _tops(result)))
+        yield Section("words", "The first neurons", tables=tuple(_words(p) for p in result.neuron_probes))
+
+
+def _label(p: LayerProbes) -> str:
+    return printable(p.model) if p.solver == SOLVED else f"{printable(p.model)} ({p.solver})"
+
+
+def _table(probes: tuple[LayerProbes, ...]) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for p in probes:
+        for k, layer in enumerate(p.accuracy.layers):
+            gap = "–" if np.isnan(p.gap[k]) else f"{p.gap[k]:.4f} ({p.certified[k]:.0%} certified)"
+            spread = f" ± {p.deviation[k]:.4f}" if not np.isnan(p.deviation[k]) else ""
+            best = f"{p.l1[k]:g}, {p.l2[k]:g}{spread}"
+            rows.append(
+                (f"{_label(p)} {layer}", p.accuracy.points[k], p.selectivity.points[k], float(p.bits[k]), best, gap)
+            )
+    return Table(
+        id="penalties",
+        title="Best penalties of every layer (Table 8)",
+        caption="The gap is the largest over all 64 pairs: certified by duality, or estimated from the passes.",
+        head=("Layer", "Accuracy", "Selectivity", "Bits per word", "λ1, λ2", "Gap to the optimum"),
+        rows=tuple(rows),
+    )
+
+
+def _stacks(result: Probing) -> Iterator[Stacks]:
+    """Fig. 2 and 3: salient neurons by layer, stacked by the tag they enter for."""
+    order = np.sum([p.counts.sum(axis=0) for p in result.neuron_probes], axis=0).argsort(kind="stable")[::-1]
+    own, rest = order[:MOST_TAGS], order[MOST_TAGS:]
+    for p in result.neuron_probes:
+        bars = [Bar(printable(result.tags[t]), tuple(Value(float(v)) for v in p.counts[:, t])) for t in own]
+        if len(rest):
+            bars.append(Bar("other tags", tuple(Value(float(v)) for v in p.counts[:, rest].sum(axis=1))))
+        yield Stacks(
+            id=f"spread-{printable(p.model)}",
+            title=f"{printable(p.model)}: {p.salient:,} salient neurons by layer",
+            caption=f"{printable(p.model)}: neurons by the tag for which they enter first.",
+            categories=tuple(str(k) for k in p.layers),
+            bars=tuple(bars),
+            y="neurons",
+        )
+
+
+def _neuron_table(neurons: tuple[NeuronProbes, ...]) -> Table:
+    """Table 7 and, per model, the chosen penalties."""
+    return Table(
+        id="minimal",
+        title="Minimal sets (Table 7)",
+        caption="Smallest set, in steps of 1 %, whose own probe comes within delta of all neurons on dev words.",
+        head=("Model", "Neurons", "Minimal set", "Accuracy", "of the set", "Selectivity", "of the set ", "λ1, λ2"),
+        rows=tuple(
+            (
+                printable(p.model),
+                len(p.ranking),
+                f"{p.minimal:,} ({p.minimal / len(p.ranking):.0%})" if p.minimal else f"> {p.steps[-1]:.0%}",
+                p.oracle,
+                p.minimal_accuracy,
+                p.oracle_selectivity,
+                p.minimal_selectivity,
+                f"{p.l1:g}, {p.l2:g}",
+            )
+            for p in neurons
+        ),
+    )  # fmt: skip
+
+
+def _tops(result: Probing) -> Table:
+    """Tables 1, 4 and 5, with the ablations."""
+    return Table(
+        id="topbottom",
+        title=f"Top and bottom {result.neuron_probes[0].share:.0%} of the neurons (Tables 1, 4, 5)",
+        caption="Trained again on these neurons alone; ablations keep or zero them in the probe of all neurons.",
+        head=("Model", "Top", "Bottom", "Random", "Only top kept", "Only bottom kept", "Top at 0"),
+        rows=tuple(
+            (printable(p.model), p.top, p.bottom, p.random, p.keep_top, p.keep_bottom, p.zero_top)
+            for p in result.neuron_probes
+        ),
+    )
+
+
+def _words(p: NeuronProbes) -> Table:
+    return Table(
+        id=f"words-{printable(p.model)}",
+        title=f"{printable(p.model)}: the first neurons and their words",
+        caption="Test words at which a neuron is farthest from its mean, in brackets.",
+        head=("Neuron", "Tag", "Share of its weight", "Words in context"),
+        rows=tuple(
+            (f"layer {n.layer}, {n.index}", printable(n.tag), n.share, " · ".join(printable(w) for w in n.words))
+            for n in p.first[:MOST_NEURONS]
+        ),
+    )

@@ -1,0 +1,191 @@
+"""What layers and neurons know of a property of words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from stratoscope.core.curve import Curve
+from stratoscope.core.errors import unknown_name
+from stratoscope.core.model import ModelInfo
+from stratoscope.core.value import Value, Values
+from stratoscope.results.result import Result
+
+SOLVED, PUBLISHED = SOLVERS = ("solved", "published")
+"""To a stated gap of the objective; or 10 epochs of Adam, as the paper trains."""
+
+
+@dataclass(frozen=True)
+class LayerProbes:
+    """One model's probes, a linear one on every layer; the curves of a result share their resamples."""
+
+    model: str
+    solver: str
+    """One of `SOLVERS`."""
+    accuracy: Curve
+    """On test words; the mean over seeds for the published schedule."""
+    control: Curve
+    """The same probe on the control task."""
+    selectivity: Curve
+    """Accuracy less accuracy on the control task."""
+    bits: Values
+    """Description length per training word (online code)."""
+    dev_accuracy: Values
+    l1: Values
+    l2: Values
+    """Penalties chosen on the development words."""
+    gap: Values
+    """Largest gap of the objective over all penalties; NaN for the published schedule."""
+    certified: Values
+    """Share of the penalties whose gap is a bound by duality; the others' is an estimate."""
+    deviation: Values
+    """Standard deviation of the accuracy over seeds; NaN for one fit."""
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per layer."""
+        rows = {"model": self.model, "solver": self.solver, "layer": self.accuracy.layers}
+        points = {
+            name: getattr(curve, part)
+            for curve, names in ((self.accuracy, ("accuracy", "low", "high")), (self.selectivity, ("selectivity",)))
+            for name, part in zip(names, ("values", "low", "high"), strict=False)
+        }
+        own = {k: getattr(self, k) for k in ("bits", "dev_accuracy", "l1", "l2", "gap", "certified", "deviation")}
+        return pd.DataFrame({**rows, **points, "control": self.control.values, **own})
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The probes of all models."""
+
+    probes: tuple[LayerProbes, ...]
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per model, solver and layer."""
+        return pd.concat([p.to_frame() for p in self.probes], ignore_index=True)
+
+    def of(self, model: str, solver: str = SOLVED) -> LayerProbes:
+        """One model's probes."""
+        for probe in self.probes:
+            if (probe.model, probe.solver) == (model, solver):
+                return probe
+        raise unknown_name("model with probes", model, dict.fromkeys(p.model for p in self.probes))
+
+
+@dataclass(frozen=True)
+class Neuron:
+    """One neuron, with the words that move it most."""
+
+    layer: int
+    index: int
+    """Within the layer."""
+    tag: str
+    """The tag for which it enters first."""
+    share: float
+    """Its share of the weight mass of that tag."""
+    words: tuple[str, ...] = ()
+    """Test words in context at which it is farthest from its mean, the word in brackets."""
+
+
+@dataclass(frozen=True)
+class NeuronProbes:
+    """What the neurons of all layers of one model know together, ranked."""
+
+    model: str
+    width: int
+    """Neurons of a layer; those of layer k are numbered from k * width in `ranking`."""
+    layers: tuple[int, ...]
+    ranking: Values = field(metadata={"stored": "arrays"})
+    """All neurons, the most salient first."""
+    first: tuple[Neuron, ...]
+    """The first of the ranking."""
+    l1: float
+    l2: float
+    oracle: Value
+    """Test accuracy with all neurons."""
+    oracle_selectivity: Value
+    share: float
+    """Share of the neurons in `top`, `bottom` and `random`."""
+    top: Value
+    bottom: Value
+    random: Value
+    """Test accuracy of probes trained on these neurons alone."""
+    keep_top: float
+    keep_bottom: float
+    zero_top: float
+    """Test accuracy without training again: only these neurons, or these at 0."""
+    steps: Values
+    """Shares of the neurons tried for the minimal set."""
+    step_accuracy: Values
+    """Development accuracy of a probe on the first so many neurons."""
+    minimal: int
+    """Neurons of the minimal set; 0 where none of the steps came within delta of the oracle."""
+    minimal_accuracy: Value
+    minimal_selectivity: Value
+    counts: Values
+    """(layers, tags): neurons of the minimal set, else of the top share, by layer and by the tag they enter for."""
+    replicates: Values = field(metadata={"stored": "arrays"})
+    """(resamples, 4): oracle, top, bottom and random accuracy on every resample of the test sentences."""
+
+    @property
+    def salient(self) -> int:
+        """Neurons counted by layer."""
+        return int(self.counts.sum())
+
+    def top_neurons(self, n: int) -> list[tuple[int, int]]:
+        """(layer, index) of the first n."""
+        return [(self.layers[int(k) // self.width], int(k) % self.width) for k in self.ranking[:n]]
+
+    def to_frame(self) -> pd.DataFrame:
+        """The first neurons, one row each."""
+        return pd.DataFrame([vars(n) for n in self.first])
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """The neurons of one model, for `top`."""
+
+    probes: NeuronProbes
+
+    def top(self, n: int = 20) -> pd.DataFrame:
+        """The n most salient neurons: layer and index, and for the first few their tag and words in context."""
+        frame = pd.DataFrame(self.probes.top_neurons(n), columns=["layer", "index"])
+        known = self.probes.to_frame()
+        return frame if known.empty else frame.merge(known, how="left", on=["layer", "index"])
+
+
+@dataclass(frozen=True)
+class Probing(Result):
+    """What every layer, and the neurons of all layers together, know of a property of words."""
+
+    KIND = "probing"
+
+    models: tuple[ModelInfo, ...]
+    """The first is the base of the others, where there are several."""
+    data: Mapping[str, Any]
+    """Corpus, property, fingerprint, and sentences and words of each split."""
+    tags: tuple[str, ...]
+    tag_words: tuple[int, ...]
+    """Training words of each tag."""
+    majority: Value
+    """Always the commonest tag."""
+    by_word: Value
+    """Each word's commonest tag in training."""
+    layers: Layers
+    neuron_probes: tuple[NeuronProbes, ...] = ()
+
+    def neurons(self, model: str) -> Ranked:
+        """The ranked neurons of one model."""
+        for probes in self.neuron_probes:
+            if probes.model == model:
+                return Ranked(probes)
+        raise unknown_name("model with ranked neurons (--neurons)", model, (p.model for p in self.neuron_probes))
+
+    def mean_depth(self, probes: NeuronProbes) -> float:
+        """Mean layer of the salient neurons, as a fraction of the model's depth."""
+        by_layer = probes.counts.sum(axis=1)
+        depth = np.array(probes.layers) / max(max(probes.layers), 1)
+        return float((by_layer * depth).sum() / by_layer.sum())

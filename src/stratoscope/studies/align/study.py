@@ -1,0 +1,231 @@
+"""Is there a bijection between two models' spaces? Maps between the same layers of every pair of models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stratoscope.aligners.scores import INTERVAL, relative, resamples, scores
+from stratoscope.claims import judge_alignment
+from stratoscope.core.curve import Curve
+from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.matrix import Matrix
+from stratoscope.core.progress import Progress, Silent
+from stratoscope.core.value import spread
+from stratoscope.data.corpus import Corpus
+from stratoscope.results.alignment import Alignment, LayerFit
+from stratoscope.runs.run import Draw, Run
+from stratoscope.statistics.rows import StoredRows
+from stratoscope.studies.align.options import AlignOptions
+from stratoscope.studies.align.work import (
+    chosen_methods,
+    cross_layer,
+    fit_items,
+    fit_layers,
+    norm_interval,
+    nuclear_norm,
+    split_rows,
+)
+from stratoscope.studies.asked import Model, chosen, data_asked, models_asked, request_for, run_study, spec_of
+from stratoscope.studies.compare.options import CompareOptions
+from stratoscope.studies.compare.plan import Plan, make_plan
+from stratoscope.studies.compare.study import read_plan
+
+MODELS, BEFORE = "models", "before"
+FEWEST_ROWS = 10
+"""On either side; a method may ask for more."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Models and rows, which of them are fitted on, and which pairs."""
+
+    plan: Plan
+    after: int
+    """How many of the models are those asked about; the others are those before fine-tuning."""
+    methods: tuple[str, ...]
+    options: AlignOptions
+
+    @cached_property
+    def sides(self) -> tuple[Tensor, Tensor]:
+        o = self.options
+        return split_rows(self.plan.rows.sentence, o.train, o.test, seed=o.seed)
+
+    @cached_property
+    def place(self) -> dict[tuple[str, int], int]:
+        """Position of each layer among the stored ones."""
+        return {(a.model, a.index): k for k, (a, _) in enumerate(self.plan.layers)}
+
+    def layers(self, *models: str) -> list[int]:
+        """Layers that all these models have."""
+        own = [{k for name, k in self.place if name == m} for m in models]
+        return sorted(set.intersection(*own))
+
+    @cached_property
+    def pairs(self) -> list[tuple[str, str, str]]:
+        """Group and both models of every pair, or of a random sample of them."""
+        names = [spec.label for spec in self.plan.specs]
+        found = []
+        for group, some in ((MODELS, names[: self.after]), (BEFORE, names[self.after :])):
+            every = list(combinations(some, 2))
+            if self.options.pairs is not None and self.options.pairs < len(every):
+                drawn = np.random.default_rng(self.options.seed).permutation(len(every))[: self.options.pairs]
+                every = [every[k] for k in sorted(drawn)]
+            found += [(group, a, b) for a, b in every]
+        return found
+
+
+def align(
+    *models: Model,
+    data: str | Path | Corpus,
+    before: Sequence[Model] = (),
+    out: str | Path | None = None,
+    options: AlignOptions | None = None,
+    progress: Progress | None = None,
+    draw: Draw | None = None,
+    **keywords: Any,
+) -> Alignment:
+    """Fit maps between the same layers of all pairs of models on some rows, and judge them on others.
+
+    `before` are the models before fine-tuning, aligned with each other in the same way. Further keywords are the fields
+    of `AlignOptions`.
+    """
+    options, progress = chosen(AlignOptions, options, keywords), progress or Silent()
+    if len(models) < 2:
+        raise StratoscopeError(f"expected at least two models to align, got {len(models)}")
+    if options.layer is not None and options.layers is not None:
+        raise StratoscopeError("expected one of --layer and --layers, got both")
+    methods = chosen_methods(options.method, paper=options.paper)
+    plan = make_plan([*models, *before], data, comparing(options), progress)
+    work = Work(plan, len(models), methods, options)
+    for side, what in zip(work.sides, ("fit maps on", "judge them on"), strict=True):
+        if len(side) < FEWEST_ROWS:
+            raise StratoscopeError(f"expected at least {FEWEST_ROWS} rows to {what}, got {len(side)}; give more text")
+    after, old = plan.specs[: work.after], plan.specs[work.after :]
+    names = {"name": [s.name for s in after]} if any(spec_of(m).name for m in models) else {}
+    asked = {"models": [s.source for s in after], **names, **data_asked(data), **models_asked(after)}
+    asked |= {"before": [s.source for s in old]} if old else {}
+    return run_study(
+        request_for("alignment", {**plan.inputs, "after": work.after}, options, method=methods),
+        options,
+        out,
+        lambda running: compute(work, read_plan(plan, running), running),
+        asked=asked,
+        progress=progress,
+        draw=draw,
+    )
+
+
+def comparing(options: AlignOptions) -> CompareOptions:
+    """The same rows as a comparison reads; where a text gives one row, no more texts than rows asked for."""
+    one_row = options.unit in ("mean", "cls")
+    return CompareOptions(
+        unit=options.unit,
+        measures=("ckasim-debiased",),  # no score is made; this one has no chance level to warn of
+        layers=options.layers if options.layer is None else (options.layer,),
+        limit=options.train + options.test if one_row else None,
+        **{k: getattr(options, k) for k in ("seed", "text", "pair", "label", "columns", "split")},
+        **{k: getattr(options, k) for k in ("batch_tokens", "memory", "workers")},
+    )
+
+
+def compute(work: Work, rows: StoredRows, running: Run) -> Alignment:
+    """All fits, each pair of layers a part of its own."""
+    o, plan = work.options, work.plan
+    train, test = work.sides
+    shared: dict[str, Any] = {"rows": rows, "train": train, "test": test}
+    key = [plan.key, o.train, o.test, o.seed]
+    alone = o.layer is not None and len(work.pairs) == 1
+    how = {"seed": o.seed, "paper": o.paper}
+    items, of = [], []
+    for group, a, b in work.pairs:
+        for k in work.layers(a, b):
+            some = fit_items(work.place[a, k], work.place[b, k], work.methods, **how)
+            items += [{**item, "keep": alone} for item in some]
+            of += [(group, a, b, k)] * len(some)
+    parts = running.map(fit_layers, items, name="maps", key=key, label="fitting maps", shared=shared)
+    fits = [f for where, part, item in zip(of, parts, items, strict=True) for f in _fits(work, where, part, item)]
+    kept = next((p for p in reversed(parts) if "record" in p), None) if alone else None
+    result = Alignment(
+        models=plan.model_infos,
+        data={**plan.data, "train": len(train), "test": len(test)},
+        fits=tuple(fits),
+        matrices=() if o.layer is not None else tuple(matrices(work, running, shared, key)),
+        norms=tuple(norms(work, running, shared, key)),
+        map_record={} if kept is None else json.loads(bytes(kept["record"].tolist())),
+        map_tensors={} if kept is None else {k[4:]: v.numpy() for k, v in kept.items() if k.startswith("map.")},
+        warnings=(*plan.notes, *_missing(work, fits)),
+        provenance=plan.provenance,
+    )
+    return replace(result, statements=judge_alignment(result))
+
+
+def _fits(
+    work: Work, where: tuple[str, str, str, int], part: Mapping[str, Tensor], item: Mapping[str, Any]
+) -> Iterator[LayerFit]:
+    group, a, b, k = where
+    layers, seen = zip(*work.plan.layers, strict=True)
+    x, y = layers[work.place[a, k]], layers[work.place[b, k]]
+    for method in item["methods"]:
+        if f"squares.{method}" in part:
+            squares, around = part[f"squares.{method}"].numpy(), part["around"].numpy()
+            width, inversion = seen[work.place[b, k]].width, float(part[f"inversion.{method}"])
+            yield LayerFit(
+                x, y, group, scores(method, squares, around, width, inversion=inversion, seed=work.options.seed)
+            )
+
+
+def _missing(work: Work, fits: Sequence[LayerFit]) -> list[str]:
+    notes = []
+    for method in work.methods:
+        made = sum(f.fit.method == method for f in fits)
+        wanted = sum(len(work.layers(a, b)) for _, a, b in work.pairs)
+        if made < wanted:
+            notes.append(
+                f"{method} is missing for {wanted - made} of {wanted} pairs of layers: layers that do not vary,"
+                " of different widths (inn), or with fewer rows than directions (cca, pwcca)"
+            )
+    return notes
+
+
+def matrices(work: Work, running: Run, shared: Mapping[str, Any], key: Any) -> Iterator[Matrix]:
+    """Relative error of ridge between all layers of the first pair, and among the layers of the first model."""
+    layers = [a for a, _ in work.plan.layers]
+    _, first, second = work.pairs[0]
+    own = {name: [k for k, a in enumerate(layers) if a.model == name] for name in (first, second)}
+    columns = own[first] + own[second]
+    items = [{"x": x, "ys": columns, "seed": work.options.seed} for x in own[first]]
+    parts = running.map(cross_layer, items, name="cross", key=key, label="all pairs of layers", shared=shared)
+    weights = resamples(len(shared["test"]), seed=work.options.seed)
+    squares, around = (np.stack([p[name].numpy() for p in parts]) for name in ("squares", "around"))
+    values = relative(squares.sum(-1), around.sum(-1))
+    drawn = relative(np.einsum("rn,ijn->rij", weights, squares), np.einsum("rn,ijn->rij", weights, around))
+    low, high = spread(values, drawn, INTERVAL)
+    half = len(own[first])
+    for name, part in ((f"{first} to {second}", slice(half, None)), (f"{first} to itself", slice(0, half))):
+        down, across = tuple(layers[k] for k in own[first]), tuple(layers[k] for k in columns[part])
+        v, a, b = (m[..., part] for m in (values, low, high))
+        yield Matrix(f"ridge error, {name}", down, across, v, a, b, INTERVAL)
+
+
+def norms(work: Work, running: Run, shared: Mapping[str, Any], key: Any) -> Iterator[Curve]:
+    """Nuclear norm of every layer of every model, over the largest of the model."""
+    layers = [a for a, _ in work.plan.layers]
+    items = [{"layer": k, "seed": work.options.seed} for k in range(len(layers))]
+    parts = running.map(nuclear_norm, items, name="norm", key=key, label="nuclear norms", shared=shared)
+    interval = norm_interval(sum(map(len, work.sides)))
+    for spec in work.plan.specs:
+        own = [k for k, a in enumerate(layers) if a.model == spec.label]
+        found = torch.stack([parts[k]["norm"] for k in own], dim=1).numpy()
+        found = found / found[0].max() if found[0].max() > 0 else found
+        low, high = spread(found[0], found[1:], interval)
+        yield Curve(spec.label, tuple(layers[k].index for k in own), found[0], low, high, interval, found[1:])

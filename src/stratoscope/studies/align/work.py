@@ -1,0 +1,135 @@
+"""What is computed for a pair of layers: top-level functions of plain data, which run on any engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stratoscope.aligners.fit import LINEAR, METHODS, NETWORK, check_method, fit_spaces, spaces
+from stratoscope.aligners.linear import Space, held_out, products, ridge
+from stratoscope.aligners.scores import INTERVAL, inversion_error, resamples, row_errors, shuffled
+from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.value import BOOTSTRAP, Interval, Values
+from stratoscope.results.alignment import IDENTITY, SHUFFLED
+from stratoscope.runs.run import Item, Tensors
+from stratoscope.statistics.rows import LayerRows, gather
+
+ALL = "all"
+NORM_RESAMPLES = 30
+
+
+def chosen_methods(asked: Sequence[str], *, paper: bool = False) -> tuple[str, ...]:
+    """The methods to fit: those asked for, and the exact linear ones beside any network."""
+    names = METHODS if ALL in asked else tuple(asked)
+    for name in names:
+        check_method(name, paper=paper and name in NETWORK)
+    if not names:
+        raise StratoscopeError("expected at least one --method, got none")
+    baselines = ("linreg", "ridge") if any(name in NETWORK for name in names) else ()
+    return tuple(m for m in METHODS if m in (*names, *baselines))
+
+
+def fit_items(x: int, y: int, methods: Sequence[str], **more: Any) -> list[Item]:
+    """One item for all exact methods of a pair of layers, and one for each network: what a killed run loses."""
+    linear = [m for m in methods if m in LINEAR]
+    groups = [[*linear, SHUFFLED, IDENTITY], *([m] for m in methods if m in NETWORK)]
+    return [{"x": x, "y": y, "methods": group, **more} for group in groups]
+
+
+def fit_layers(shared: Mapping[str, Any], item: Item) -> Tensors:
+    """Squared errors of maps between two layers on the test rows, by method."""
+    rows: LayerRows = shared["rows"]
+    (x, y), (tx, ty) = ([gather(rows, item[k], shared[part]) for k in "xy"] for part in ("train", "test"))
+    return fit_rows(x, y, tx, ty, item)
+
+
+def fit_rows(x: Tensor, y: Tensor, tx: Tensor, ty: Tensor, item: Item) -> Tensors:
+    """The same from rows; `item` has methods, seed, whether as published, and whether to keep the map."""
+    seed, found = item["seed"], dict[str, Tensor]()
+    found["around"] = torch.from_numpy(row_errors(ty.double().mean(0), ty))
+    try:
+        pair = spaces(x, y, seed=seed)
+    except StratoscopeError as e:
+        raise StratoscopeError(f"layer {item['x']}: {e}") from e
+    constant = not (pair[0].basis.rank and pair[1].basis.rank)
+    for method in item["methods"]:
+        if (method == IDENTITY and x.shape[1] != y.shape[1]) or _impossible(method, pair, constant):
+            continue
+        inversion = float("nan")
+        if method == IDENTITY:
+            out = tx
+        elif method == SHUFFLED:
+            out = fit_spaces(pair[0], Space.of(shuffled(y.double(), seed=seed), pair[1].held), "ridge")(tx)
+        else:
+            g = fit_spaces(*pair, method, paper=item["paper"] and method in NETWORK, seed=seed)
+            out = g(tx)
+            inversion = inversion_error(g, tx, out)
+            if item.get("keep"):
+                found |= {f"map.{k}": v for k, v in g.tensors.items()}
+                found["record"] = torch.frombuffer(bytearray(json.dumps(g.record).encode()), dtype=torch.uint8)
+        found[f"squares.{method}"] = torch.from_numpy(row_errors(out, ty))
+        found[f"inversion.{method}"] = torch.tensor(inversion, dtype=torch.float64)
+    return found
+
+
+def _impossible(method: str, pair: tuple[Space, Space], constant: bool) -> bool:
+    """Methods that these spaces rule out where several were asked for: shown as missing, with a warning."""
+    x, y = pair
+    narrow = method in ("cca", "pwcca") and max(x.basis.rank, y.basis.rank) >= len(x.rows) - 1
+    return constant or narrow or (method == "inn" and x.width != y.width)
+
+
+def cross_layer(shared: Mapping[str, Any], item: Item) -> Tensors:
+    """Squared errors of ridge from one layer to several on the test rows: the layer's axes are found once."""
+    rows: LayerRows = shared["rows"]
+    x = Space.of(gather(rows, item["x"], shared["train"]).float(), held_out(len(shared["train"]), seed=item["seed"]))
+    w = x.basis.transform(gather(rows, item["x"], shared["test"]).float())
+    squares, around = [], []
+    for k in item["ys"]:
+        y, ty = (gather(rows, k, shared[part]).float() for part in ("train", "test"))
+        mean = y.double().mean(0).float()
+        m, _ = ridge(x, products(x, y - mean))
+        squares.append(torch.from_numpy(row_errors(w @ m.float(), ty - mean)))
+        around.append(torch.from_numpy(row_errors(ty.double().mean(0), ty)))
+    return {"squares": torch.stack(squares), "around": torch.stack(around)}
+
+
+def nuclear_norm(shared: Mapping[str, Any], item: Item) -> Tensors:
+    """Σ singular values of the centred rows over √n, on the rows and on resamples of them."""
+    rows = gather(shared["rows"], item["layer"], torch.cat([shared["train"], shared["test"]])).double()
+    drawn = torch.from_numpy(resamples(len(rows), seed=item["seed"], number=NORM_RESAMPLES))
+    weights = torch.cat([torch.ones(1, len(rows), dtype=torch.float64), drawn])
+    return {"norm": torch.stack([_nuclear(rows, w) for w in weights])}
+
+
+def _nuclear(rows: Tensor, weight: Tensor) -> Tensor:
+    n = weight.sum()
+    centred = (rows - weight @ rows / n) * weight.sqrt()[:, None]
+    total: Tensor = torch.linalg.eigvalsh(centred.T @ centred / n).clamp_min(0).sqrt().sum()
+    return total
+
+
+def norm_interval(n: int) -> Interval:
+    """How the interval of a nuclear norm is made: a resample has fewer distinct rows, so only its spread counts."""
+    return Interval(INTERVAL.level, BOOTSTRAP, n)
+
+
+def split_rows(sentence: Values | Any, train: int, test: int, *, seed: int) -> tuple[Tensor, Tensor]:
+    """Rows to fit on and rows to judge on, as many as asked for or half of all each; a sentence is on one side."""
+    texts, first, sizes = np.unique(sentence, return_index=True, return_counts=True)
+    order = np.random.default_rng(seed).permutation(len(texts))
+    ends = np.cumsum(sizes[order])
+    if train + test > len(sentence):
+        train = len(sentence) * train // (train + test)
+    cut = int(np.searchsorted(ends, train)) + 1
+    last = int(np.searchsorted(ends, ends[cut - 1] + test)) + 1
+    sides = [
+        torch.cat([torch.arange(first[s], first[s] + sizes[s]) for s in sorted(part)]) if len(part) else torch.empty(0)
+        for part in (order[:cut], order[cut:last])
+    ]
+    return sides[0][: max(train, 1)] if len(texts) == len(sentence) else sides[0], sides[1]

@@ -1,0 +1,1 @@
+"""Compare the attention heads of models."""

@@ -1,0 +1,215 @@
+"""What is computed for one layer, or for the neurons of all layers: plain data in, tensors out, on any engine."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from stratoscope.probes.codelength import online_code
+from stratoscope.probes.features import Features
+from stratoscope.probes.neurons import RANKINGS, entry_shares, masked, nested, rank_by_weight, subset
+from stratoscope.probes.objective import Penalties, accuracy, predict
+from stratoscope.probes.published import train
+from stratoscope.probes.solve import solve
+from stratoscope.probes.streamed import pull, stream
+from stratoscope.statistics.rows import LayerRows, MemoryRows, StoredRows
+
+SEEDS = 3
+"""Runs of the published schedule."""
+GRID_SHARE = 0.2
+"""Share of the neurons that the penalties are chosen with (Durrani et al. 2021, A.7)."""
+STEP = 0.01
+"""Steps of the minimal set, up to `GRID_SHARE`."""
+STREAMED_VALUES = 2e7
+"""Weights trained side by side over all layers: as many as memory holds several times."""
+HELD_BYTES = 4e8
+"""Columns that are held in memory instead of read from all layers in every pass."""
+PASSES = 60
+"""Passes over a subset of the neurons."""
+SHOWN, CONTEXTS = 20, 5
+"""Neurons whose words are shown, and words of each."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """One model's rows with both tag sets, as plain data."""
+
+    rows: dict[str, StoredRows]
+    """By split."""
+    tags: dict[str, Tensor]
+    control: dict[str, Tensor]
+    classes: int
+    gap: float
+    seed: int
+
+    def features(self, split: str, layers: tuple[int, ...], *, control: bool = False) -> Features:
+        return Features(self.rows[split], layers, (self.control if control else self.tags)[split], self.classes)
+
+
+def choose(dev: Tensor, penalties: Penalties) -> int:
+    """The pair with the highest value; of equals the one with the strongest l1, then l2: the sparsest."""
+    best = (dev >= dev.max() - 1e-12).nonzero().flatten().tolist()
+    return int(max(best, key=lambda k: (float(penalties.l1[k]), float(penalties.l2[k]))))
+
+
+def right(features: Features, weight: Tensor, bias: Tensor) -> Tensor:
+    """(n,) whether the first probe gives each row its tag."""
+    return predict(features, weight, bias)[:, 0] == features.tags
+
+
+def solved_layer(models: list[Shared], item: dict[str, Any]) -> dict[str, Tensor]:
+    """The probe of one layer and its control task, solved; everything the curves need."""
+    of, layer = models[item["model"]], (item["layer"],)
+    grid = Penalties.grid()
+    fit = solve(of.features("train", layer), grid, gap=of.gap)
+    dev = accuracy(of.features("dev", layer), fit.weight, fit.bias)
+    k = choose(dev, grid)
+    one = grid[torch.tensor([k])]
+    control = solve(of.features("train", layer, control=True), one, gap=of.gap, passes=PASSES)
+    bits = online_code(of.features("train", layer), one, gap=of.gap)
+    return {
+        "right": right(of.features("test", layer), fit.weight[..., k : k + 1], fit.bias[:, k : k + 1])[None],
+        "control": right(of.features("test", layer, control=True), control.weight, control.bias)[None],
+        "numbers": torch.tensor(
+            [
+                float(dev[k]),
+                float(one.l1[0]),
+                float(one.l2[0]),
+                float(fit.gap.max()),
+                float(fit.certified.double().mean()),
+                bits / len(of.tags["train"]),
+            ],
+            dtype=torch.float64,
+        ),
+    }
+
+
+def published_layer(models: list[Shared], item: dict[str, Any]) -> dict[str, Tensor]:
+    """The same by the published schedule, once per seed; the pair is best on average over the seeds."""
+    of, layer = models[item["model"]], (item["layer"],)
+    grid = Penalties.grid()
+    fits = [train(of.features("train", layer), grid, seed=of.seed + s) for s in range(SEEDS)]
+    dev = torch.stack([accuracy(of.features("dev", layer), f.weight, f.bias) for f in fits]).mean(0)
+    k = choose(dev, grid)
+    one = grid[torch.tensor([k])]
+    controls = [train(of.features("train", layer, control=True), one, seed=of.seed + s) for s in range(SEEDS)]
+    test, test_control = of.features("test", layer), of.features("test", layer, control=True)
+    bits = float(torch.stack([f.bits[k] for f in fits]).mean()) / len(of.tags["train"])
+    numbers = [float(dev[k]), float(one.l1[0]), float(one.l2[0]), math.nan, math.nan, bits]
+    return {
+        "right": torch.stack([right(test, f.weight[..., k : k + 1], f.bias[:, k : k + 1]) for f in fits]),
+        "control": torch.stack([right(test_control, f.weight, f.bias) for f in controls]),
+        "numbers": torch.tensor(numbers, dtype=torch.float64),
+    }
+
+
+def ranked_neurons(models: list[Shared], item: dict[str, Any]) -> dict[str, Tensor]:
+    """Weights of a probe on all neurons of all layers, its penalties chosen with a fifth of them, and the ranking.
+
+    The pair of the largest (A_top - A_bottom) / 2 - (A_0 - A_all) / 2 on development words: A_top and A_bottom keep the
+    most and the least salient fifth without training again, A_0 is without penalties (Dalvi et al. 2019).
+    """
+    of, layers = models[item["model"]], tuple(item["layers"])
+    data, dev, grid = of.features("train", layers), of.features("dev", layers), Penalties.grid()
+    together = max(1, int(STREAMED_VALUES // (data.width * of.classes)))
+    best, bare, found = -math.inf, math.nan, torch.zeros(0)
+    kept: tuple[Tensor, Tensor] | None = None
+    for some in torch.split(torch.arange(len(grid)), together):
+        weight, bias = stream(data, grid[some], seed=of.seed)
+        orders = [rank_by_weight(weight[..., p]) for p in range(len(some))]
+        whole, top, bottom = (
+            accuracy(dev, w, bias)
+            for w in (
+                weight,
+                *(
+                    torch.stack(
+                        [masked(weight[..., p], subset(o, GRID_SHARE, which)) for p, o in enumerate(orders)], -1
+                    )
+                    for which in ("top", "bottom")
+                ),
+            )
+        )
+        bare = float(whole[0]) if math.isnan(bare) else bare  # the first pair of the grid has no penalty
+        score = (top - bottom) / 2 - (bare - whole) / 2
+        k = choose(score, grid[some])
+        if float(score[k]) > best:
+            best, kept = float(score[k]), (weight[..., k : k + 1].clone(), bias[:, k : k + 1].clone())
+            found = some[k : k + 1]
+    assert kept is not None
+    weight, bias = kept
+    order = RANKINGS[item["ranking"]](data, weight[..., 0], pull(data, weight, bias))
+    return {"weight": weight, "bias": bias, "ranking": order, "pair": found}
+
+
+def held(features: Features) -> Features:
+    """The chosen columns in memory where they fit, so that a pass does not read all layers."""
+    if 4 * len(features) * features.width > HELD_BYTES:
+        return features
+    x = torch.cat([x for x, _ in features.chunks()])
+    rows: LayerRows = MemoryRows([x])
+    return replace(features, rows=rows, layers=(0,), columns=None)
+
+
+def probed_neurons(shared: tuple[list[Shared], list[dict[str, Tensor]]], item: dict[str, Any]) -> dict[str, Tensor]:
+    """Probes on subsets of the neurons: the first 1, 2 ... %; the top, bottom and random share; ablations; control."""
+    of, ranked, layers = shared[0][item["model"]], shared[1][item["model"]], tuple(item["layers"])
+    data, dev, test = (of.features(split, layers) for split in ("train", "dev", "test"))
+    order, weight, bias = ranked["ranking"], ranked["weight"], ranked["bias"]
+    one = Penalties.grid()[ranked["pair"]]
+    oracle = float(accuracy(dev, weight, bias)[0])
+    steps = [round(STEP * (k + 1), 4) for k in range(round(GRID_SHARE / STEP))]
+    sizes = [max(1, round(share * len(order))) for share in steps]
+    first = order[: sizes[-1]]
+    pairs = Penalties(one.l1.expand(len(sizes)).clone(), one.l2.expand(len(sizes)).clone())
+    grown = solve(held(data.select(first)), pairs, gap=of.gap, passes=PASSES, forbidden=nested(len(first), sizes))
+    dev_accuracy = accuracy(dev.select(first), grown.weight, grown.bias)
+    near = (dev_accuracy >= oracle - item["delta"] - 1e-9).nonzero().flatten()
+    enough = int(near[0]) if len(near) else len(sizes) - 1
+    minimal = first[: sizes[enough]]
+    found = {
+        "oracle": right(test, weight, bias),
+        "minimal": right(
+            test.select(first), grown.weight[..., enough : enough + 1], grown.bias[:, enough : enough + 1]
+        ),
+    }
+    for which in ("top", "bottom", "random"):
+        chosen = subset(order, item["share"], which, seed=of.seed)
+        fit = solve(held(data.select(chosen)), one, gap=of.gap, passes=PASSES)
+        found[which] = right(test.select(chosen), fit.weight, fit.bias)
+    control, test_control = (of.features(split, layers, control=True) for split in ("train", "test"))
+    found["oracle_control"] = right(test_control, *stream(control, one, seed=of.seed))
+    fit = solve(held(control.select(minimal)), one, gap=of.gap, passes=PASSES)
+    found["minimal_control"] = right(test_control.select(minimal), fit.weight, fit.bias)
+    kept = [subset(order, share, which) for share, which in ((item["share"], "top"), (item["share"], "bottom"))]
+    kept.append(subset(order, 1 - item["share"], "bottom"))
+    ablated = torch.stack([masked(weight[..., 0], which) for which in kept], -1)
+    size = weight[..., 0].abs()
+    return {
+        **found,
+        "ablated": accuracy(test, ablated, bias.expand(-1, 3)),
+        "steps": torch.tensor(steps, dtype=torch.float64),
+        "step_accuracy": dev_accuracy,
+        "minimal_size": torch.tensor(sizes[enough] if len(near) else 0),
+        "tag": entry_shares(weight[..., 0]).argmin(1),
+        "mass": (size / size.sum(0).clamp(min=1e-30)).amax(1),
+        "words": farthest_rows(test.select(order[:SHOWN])),
+    }
+
+
+def farthest_rows(features: Features) -> Tensor:
+    """(neurons, words) rows at which each neuron is farthest from its mean, the farthest first; ties by row."""
+    total, n = torch.zeros(features.width, dtype=torch.float64), 0
+    for x, _ in features.chunks():
+        total, n = total + x.sum(0, dtype=torch.float64), n + len(x)
+    best, rows, start = torch.full((features.width, 0), 0.0), torch.zeros(features.width, 0, dtype=torch.int64), 0
+    for x, _ in features.chunks():
+        far = (x - (total / n).float()).abs().T
+        best = torch.cat([best, far], dim=1)
+        rows = torch.cat([rows, torch.arange(start, start + len(x)).expand(features.width, -1)], dim=1)
+        place = best.argsort(dim=1, descending=True, stable=True)[:, :CONTEXTS]
+        best, rows, start = best.gather(1, place), rows.gather(1, place), start + len(x)
+    return rows

@@ -1,0 +1,1 @@
+"""Reproduce a figure or a table of a paper."""

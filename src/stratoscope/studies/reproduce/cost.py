@@ -1,0 +1,99 @@
+"""What a job would cost, about, before it is run: from the models' shapes and the number of words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.progress import Silent
+from stratoscope.data.readers import read_corpus
+from stratoscope.data.tasks.data import TaskData
+from stratoscope.data.tasks.source import TaskSource
+from stratoscope.models.open.loading import ModelSpec
+from stratoscope.models.saved.source import survey_source
+from stratoscope.models.text.encoder import words_of
+from stratoscope.models.train.trainer import planned_steps
+from stratoscope.studies.finetune.recipes import resolve
+from stratoscope.studies.reproduce.jobs import Job
+
+TOKENS_PER_WORD = 1.3
+FLOP_PER_SECOND = 5e10
+"""Of one core in matrix products, about."""
+FORWARD = 24.0
+"""Operations per token, block and squared width: two for each of the 12 d² weights of a block."""
+BACKWARD = 2.0
+"""A training step's backward pass in units of its forward pass."""
+
+
+def estimate(job: Job, shapes: dict[str, tuple[int, int]]) -> tuple[float, str]:
+    """Operations (FLOP) of a job, or NaN and why that is not known; `shapes` gathers models that jobs will make."""
+    try:
+        sides = [_shape(m.source, shapes) for m in (*job.models, *job.across)]
+        if job.task is None:
+            words = _text(str(job.data), job.chosen().limit)
+            return _reading(sides, words) + (1 + job.chosen().bootstrap) * _scoring(sides, words), ""
+        if job.analysis.trains:
+            shapes |= {f"{job.name}/": sides[0]}
+        task = _task(job.task)
+        length = job.chosen().length
+        train, validation = (_words(task, split, length) for split in ("train", "validation"))
+        if job.analysis.trains:
+            chosen = job.chosen()
+            recipe = resolve(chosen, task.name)
+            steps = planned_steps(len(task.train), recipe.batch, recipe.epochs, recipe.max_steps)
+            share = steps * recipe.batch / len(task.train)
+            return chosen.seeds * (1 + BACKWARD) * share * _reading(sides[:1], train), ""
+        passes = _reading(sides, train + validation)
+        spans = sides[0][0] / 2 if getattr(job.chosen(), "skip", False) or job.run == "cut" else 0.0
+        return passes + spans * _reading(sides[:1], validation), ""
+    except StratoscopeError as e:
+        return float("nan"), str(e)
+
+
+def shown(flop: float, why: str) -> str:
+    """A cost in a few words."""
+    if why:
+        return f"not known: {why}"
+    minutes = flop / FLOP_PER_SECOND / 60
+    time = "less than a minute" if minutes < 1 else f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.0f} h"
+    return f"{flop:.1e} FLOP, {time} of a core"
+
+
+def _shape(source: str, shapes: dict[str, tuple[int, int]]) -> tuple[int, int]:
+    """Blocks and width of a model, be it one that an earlier job makes."""
+    made = next((shape for folder, shape in shapes.items() if folder in source), None)
+    return made or _looked_at(source)
+
+
+@cache
+def _looked_at(source: str) -> tuple[int, int]:
+    seen = survey_source(ModelSpec(source))
+    return seen.layers - 1, seen.width
+
+
+@cache
+def _text(data: str, limit: int | None) -> float:
+    """Words of a text, or of a sample of its sentences."""
+    corpus = read_corpus(data)
+    words = sum(len(words_of(s)) for s in corpus.sentences)
+    return words * (1.0 if limit is None else min(1.0, limit / len(corpus)))
+
+
+@cache
+def _task(source: TaskSource) -> TaskData:
+    return source.read(Silent())
+
+
+def _words(task: TaskData, split: str, length: int | None) -> float:
+    examples = task.train if split == "train" else task.validation
+    texts = [" ".join(filter(None, pair)) for e in examples for pair in e.texts]
+    return float(sum(min(len(t.split()), length or 512) for t in texts))
+
+
+def _reading(sides: Sequence[tuple[int, int]], words: float) -> float:
+    return sum(FORWARD * blocks * width**2 for blocks, width in sides) * words * TOKENS_PER_WORD
+
+
+def _scoring(sides: Sequence[tuple[int, int]], words: float) -> float:
+    return words * float(sum((blocks + 1) * width for blocks, width in sides)) ** 2

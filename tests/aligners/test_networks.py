@@ -1,0 +1,129 @@
+"""Networks: bijections at any weights, recovery of a known one, best on held-out rows, the published recipe."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from stratoscope.aligners.fit import METHODS, fit_map, fit_spaces, spaces
+from stratoscope.aligners.maps import RECORD, WEIGHTS, Map
+from stratoscope.aligners.networks import Flow, PaperFlow
+from stratoscope.aligners.recovery import principal_components, random_bijection
+from stratoscope.aligners.training import MOST_CONDITION, fit_paper, shrunk_ridge
+from stratoscope.core.errors import DamagedResultError, StratoscopeError
+
+
+def normal(n: int, d: int, seed: int = 0) -> Tensor:
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("d", [2, 5, 8])
+@pytest.mark.parametrize("kind", [Flow, PaperFlow])
+def test_networks_are_bijections_at_any_weights(kind: type[Flow] | type[PaperFlow], d: int) -> None:
+    network = kind(d).double()
+    for p in network.parameters():
+        torch.nn.init.normal_(p, std=0.1, generator=torch.Generator().manual_seed(1))
+    x = normal(50, d)
+    with torch.no_grad():
+        y = network(x)
+        assert float((y - x).abs().max()) > 0.05
+        assert float((network.inverse(y) - x).abs().max()) < 1e-9 * float(y.abs().max())
+    # Every output depends on every input: couplings alternate over all features.
+    jacobian = torch.autograd.functional.jacobian(lambda v: network(v[None])[0], x[0])
+    assert bool((jacobian.abs() > 1e-9).all() or kind is PaperFlow)
+
+
+def test_a_flow_is_the_identity_before_training() -> None:
+    x = normal(5, 6)
+    torch.testing.assert_close(Flow(6).double()(x), x, rtol=0, atol=0)
+
+
+def test_a_random_bijection_is_recovered_far_below_ridge_and_inverts() -> None:
+    x = normal(1200, 4) @ torch.diag(torch.tensor([1.0, 0.7, 0.5, 0.3], dtype=torch.float64))
+    y = random_bijection(4)(x)
+    (train, test), (target, truth) = x.split(600), y.split(600)
+
+    def error(g: Map) -> float:
+        return float((g(test) - truth).square().sum() / (truth - truth.mean(0)).square().sum())
+
+    pair = spaces(train, target)
+    inn, ridge = (fit_spaces(*pair, method) for method in ("inn", "ridge"))
+    assert error(ridge) > 1e-3
+    assert error(inn) < error(ridge) / 5
+    assert float((inn.inverse(inn(test)) - test).norm() / test.norm()) < 1e-9
+    single = test.float()
+    assert inn(single).dtype == torch.float32
+    assert float((inn.inverse(inn(single)) - single).norm() / single.norm()) < 1e-4
+
+
+def test_a_network_is_never_worse_than_its_start_on_held_out_rows() -> None:
+    x, y = normal(100, 6), normal(100, 6, seed=1)  # nothing to learn
+    g = fit_map(x, y, method="inn")
+    assert g.chosen["held_out"] <= g.chosen["held_out_start"]
+    again = fit_map(x, y, method="inn")
+    torch.testing.assert_close(again(x), g(x), rtol=0, atol=0)
+    assert g.chosen["best_step"] == 0  # then the map is linear, and knows all rows
+    assert g.network is not None
+    torch.testing.assert_close(g.network(x), x, rtol=0, atol=0)
+    assert g.chosen["held_out_start"] > 0.9  # rows that the start has not seen
+
+
+def test_the_warm_start_is_well_conditioned_where_ridge_is_not() -> None:
+    x = normal(300, 8) @ torch.diag(torch.logspace(0, -6, 8, dtype=torch.float64))
+    y = normal(300, 1, seed=1) @ normal(1, 8, seed=2) + 1e-6 * normal(300, 8, seed=3)
+    pair = spaces(x, y)
+    weight, _ = shrunk_ridge(*pair)
+    assert float(torch.linalg.cond(weight)) <= MOST_CONDITION * 1.01
+    assert fit_spaces(*pair, "ridge").condition > 1e4
+
+
+def test_the_published_recipe_barely_moves_its_weights() -> None:
+    x, y = normal(64, 4), normal(64, 4, seed=1)
+    pair = spaces(x, y)
+    before, after = (fit_paper("inn", *pair, steps=k).network for k in (0, 40))
+    assert isinstance(before, PaperFlow)
+    assert isinstance(after, PaperFlow)
+    moved = max(float((a - b).abs().max()) for a, b in zip(before.parameters(), after.parameters(), strict=True))
+    assert 0 < moved < 1e-4
+    g = fit_paper("mlp", *pair, steps=2)
+    assert not g.invertible
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_numpy_and_torch_in_the_same_out_and_saved_as_a_folder(method: str, tmp_path: Path) -> None:
+    x, y = normal(60, 3), normal(60, 3, seed=1)
+    g = fit_map(x.numpy(), y, method=method)
+    assert isinstance(g(x.numpy()), np.ndarray)
+    assert g(x.float().numpy()).dtype == np.float32
+    assert isinstance(g(x), Tensor)
+    np.testing.assert_allclose(g(x.numpy()), g(x).numpy(), atol=0)
+    g.save(tmp_path / "map")
+    again = Map.load(tmp_path / "map")
+    assert (again.method, again.chosen, again.invertible) == (g.method, g.chosen, g.invertible)
+    torch.testing.assert_close(again(x), g(x), rtol=0, atol=0)
+    if g.invertible:
+        torch.testing.assert_close(again.inverse(y), g.inverse(y), rtol=0, atol=0)
+
+
+def test_a_damaged_or_missing_map_is_an_error(tmp_path: Path) -> None:
+    x = normal(60, 3)
+    fit_map(x, x, method="ridge").save(tmp_path)
+    (tmp_path / WEIGHTS).write_bytes((tmp_path / WEIGHTS).read_bytes()[:-1])
+    with pytest.raises(DamagedResultError, match="checksum"):
+        Map.load(tmp_path)
+    (tmp_path / RECORD).write_text("{}")
+    with pytest.raises(StratoscopeError, match="damaged"):
+        Map.load(tmp_path)
+    with pytest.raises(StratoscopeError, match=f"no {RECORD}"):
+        Map.load(tmp_path / "elsewhere")
+
+
+def test_principal_components_are_uncorrelated_and_largest_first() -> None:
+    rows = normal(400, 10) * torch.logspace(0, -1, 10, dtype=torch.float64) @ normal(10, 10, seed=2)
+    found = principal_components(rows, 4)
+    covariance = torch.cov(found.T)
+    assert float(covariance[0, 0]) == pytest.approx(1)
+    assert float((covariance - covariance.diagonal().diag()).abs().max()) < 1e-9
+    assert bool((covariance.diagonal().diff() < 0).all())

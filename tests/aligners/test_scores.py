@@ -1,0 +1,48 @@
+"""Scores of maps against plain numpy, and their intervals."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from stratoscope.aligners.fit import fit_map
+from stratoscope.aligners.scores import resamples, score_map, scores, shuffled
+
+
+def test_scores_are_those_of_plain_numpy() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(200, 5)), rng.normal(size=(200, 3))
+    y[:, 0] += x[:, 0]
+    g = fit_map(x[:100], y[:100], method="linreg")
+    fit = score_map(g, torch.from_numpy(x[100:]), torch.from_numpy(y[100:]))
+    error = np.square(g(x[100:]) - y[100:])
+    assert fit.mse.value == pytest.approx(error.mean())
+    assert fit.error.value == pytest.approx(error.sum() / np.square(y[100:] - y[100:].mean(0)).sum())
+    assert fit.r2.value == pytest.approx(1 - fit.error.value)
+    assert (fit.r2.low, fit.r2.high) == (1 - fit.error.high, 1 - fit.error.low)
+    assert fit.error.low < fit.error.value < fit.error.high
+    assert math.isnan(fit.inversion)
+    square = fit_map(x[:100], x[:100] * 2, method="linreg")
+    assert score_map(square, torch.from_numpy(x), torch.from_numpy(2 * x)).inversion < 1e-9
+
+
+def test_the_interval_is_that_of_rows_drawn_again() -> None:
+    rng = np.random.default_rng(1)
+    squares, around = rng.exponential(size=400), rng.exponential(size=400)
+    fit = scores("any", squares, around, 2)
+    half = (fit.mse.high - fit.mse.low) / 2
+    assert half == pytest.approx(1.96 * squares.std() / math.sqrt(400) / 2, rel=0.15)
+    assert resamples(50).sum(1).tolist() == [50.0] * 500
+
+
+def test_a_constant_target_has_no_relative_error() -> None:
+    fit = scores("any", np.ones(30), np.zeros(30), 2)
+    assert math.isnan(fit.error.value)
+    assert fit.mse.value == 0.5
+
+
+def test_shuffled_rows_are_the_same_rows() -> None:
+    y = torch.arange(20.0)[:, None]
+    assert sorted(shuffled(y).flatten().tolist()) == list(range(20))
+    assert not torch.equal(shuffled(y), y)

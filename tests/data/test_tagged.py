@@ -1,0 +1,123 @@
+"""Tagged corpora: formats, splits, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stratoscope.core.errors import StratoscopeError
+from stratoscope.data.tagged import read_tagged, read_tags
+
+CONLLU = """# text = Dogs bark
+1	Dogs	dog	NOUN	NNS	Number=Plur	2	nsubj	_	_
+2	bark	bark	VERB	VBP	Mood=Ind|Number=Plur	0	root	_	_
+
+1	A	a	DET	DT	_	2	det	_	_
+2	cat	cat	NOUN	NN	Number=Sing	3	nsubj	_	_
+3	sat	sit	VERB	VBD	_	0	root	_	_
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("property", "first", "second"),
+    [
+        ("upos", ("NOUN", "VERB"), ("DET", "NOUN", "VERB")),
+        ("xpos", ("NNS", "VBP"), ("DT", "NN", "VBD")),
+        ("deprel", ("nsubj", "root"), ("det", "nsubj", "root")),
+        ("feats:Number", ("Plur", "Plur"), ("_", "Sing", "_")),
+        ("feats", ("Number=Plur", "Mood=Ind|Number=Plur"), ("_", "Number=Sing", "_")),
+    ],
+)
+def test_any_column_or_feature_of_conllu(tmp_path: Path, property: str, first: object, second: object) -> None:
+    (tmp_path / "a.conllu").write_text(CONLLU)
+    sentences = read_tags(tmp_path / "a.conllu", property).sentences
+    assert [s.tags[property] for s in sentences] == [first, second]  # type: ignore[index]
+    assert sentences[1].words == ("A", "cat", "sat")
+
+
+def test_columns_by_name_by_number_and_by_layout(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("He PRP B-NP\nran VBD B-VP\n\nShe PRP B-NP\nsat VBD B-VP\n")
+    assert read_tags(tmp_path / "a.txt", "chunk").sentences[0].tags == {"chunk": ("B-NP", "B-VP")}
+    assert read_tags(tmp_path / "a.txt", "3").sentences[0].tags == {"3": ("B-NP", "B-VP")}
+    assert read_tags(tmp_path / "a.txt", "b", "word a b").sentences[1].tags == {"b": ("B-NP", "B-VP")}
+    pmb = "# newdoc id = p\n# raw sent = A girl\nA\tA\ta\tDIS\tnp/n\tO\t[]\ngirl\tgirl\tgirl\tCON\tn\tgirl.n.01\t[]\n"
+    (tmp_path / "p.conll").write_text(pmb)
+    assert read_tags(tmp_path / "p.conll", "sem").sentences[0].tags == {"sem": ("DIS", "CON")}
+
+
+def rows(n: int, tag: str = "ab") -> str:
+    return "".join(json.dumps({"words": [f"w{k}", "x"], "t": [tag[k % len(tag)], None]}) + "\n" for k in range(n))
+
+
+def test_jsonl_is_split_by_seed_and_words_without_a_tag_are_context(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(rows(100))
+    one, two, other = (read_tagged(tmp_path / "a.jsonl", "t", seed=s) for s in (0, 0, 1))
+    assert {k: len(c) for k, c in one.splits.items()} == {"train": 80, "dev": 10, "test": 10}
+    words = [w for c in one.splits.values() for s in c.sentences for w in (s.words or ())[:1]]
+    assert sorted(words) == sorted(f"w{k}" for k in range(100))
+    assert one.fingerprint == two.fingerprint != other.fingerprint
+    assert one.tags == ("a", "b")
+    numbers = one.numbers("train", np.array([0, 0]), np.array([0, 1]))
+    assert numbers.tolist()[1] == -2
+    assert numbers.tolist()[0] in (0, 1)
+
+
+def test_a_folder_with_splits_and_a_rare_tag(tmp_path: Path) -> None:
+    (tmp_path / "x-train.jsonl").write_text(rows(20) + json.dumps({"words": ["z"], "t": ["c"]}) + "\n")
+    (tmp_path / "x-test.jsonl").write_text(rows(6))
+    got = read_tagged(tmp_path, "t")
+    assert (len(got.splits["train"]), len(got.splits["dev"]), len(got.splits["test"])) == (19, 2, 6)
+    assert set(got.rare) <= {"c"}
+
+
+@pytest.mark.parametrize(
+    ("text", "facts"),
+    [
+        (rows(30, "a"), ("two tags", "'a' only")),
+        ("", ("without words",)),
+        ("".join(json.dumps({"words": ["w"], "t": [k / 7]}) + "\n" for k in range(50)), ("numeric",)),
+        (json.dumps({"words": ["a", "b"], "t": ["x"]}) + "\n", ("line 1", "2 tags", "got 1")),
+        (json.dumps({"words": ["a"], "u": ["x"]}) + "\n", ("'t'", "u")),
+        ("{\n", ("line 1", "JSON")),
+        (json.dumps({"words": "a", "t": ["x"]}) + "\n", ("list of words",)),
+        (rows(2), ("at least 3 sentences", "got 2")),
+    ],
+)
+def test_bad_input_is_one_sentence(tmp_path: Path, text: str, facts: tuple[str, ...]) -> None:
+    (tmp_path / "a.jsonl").write_text(text)
+    with pytest.raises(StratoscopeError) as e:
+        read_tagged(tmp_path / "a.jsonl", "t")
+    assert all(fact in str(e.value) for fact in facts), str(e.value)
+
+
+def test_other_bad_input(tmp_path: Path) -> None:
+    (tmp_path / "train.conllu").write_text(CONLLU)
+    for source, property, facts in (
+        (tmp_path / "train.conllu", "pos", ("'pos'", "upos")),
+        (tmp_path / "none", "upos", ("does not exist",)),
+    ):
+        with pytest.raises(StratoscopeError) as e:
+            read_tagged(source, property)
+        assert all(fact in str(e.value) for fact in facts)
+    folder = tmp_path / "f"
+    folder.mkdir()
+    with pytest.raises(StratoscopeError, match="'train' in its name"):
+        read_tagged(folder, "t")
+    (folder / "train.jsonl").write_text(rows(20))
+    (folder / "test.jsonl").write_text(rows(6))
+    (folder / "dev.jsonl").write_text(rows(6, "q"))
+    with pytest.raises(StratoscopeError, match="unseen in training: 'q'"):
+        read_tagged(folder, "t")
+    (folder / "valid.jsonl").write_text(rows(6))
+    with pytest.raises(StratoscopeError, match="one file of dev"):
+        read_tagged(folder, "t")
+    (folder / "a.txt").write_text("a b c d e\n")
+    with pytest.raises(StratoscopeError, match="5 columns"):
+        read_tags(folder / "a.txt", "x")
+    (folder / "a.png").write_text("a")
+    with pytest.raises(StratoscopeError, match=r"\.png"):
+        read_tags(folder / "a.png", "x")

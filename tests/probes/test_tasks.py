@@ -1,0 +1,67 @@
+"""Baselines, control tasks and description length."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from probe_cases import features_of
+
+from stratoscope.probes.codelength import online_code
+from stratoscope.probes.objective import Penalties, accuracy
+from stratoscope.probes.solve import solve
+from stratoscope.probes.tasks import by_word, control_tags, majority
+
+
+def test_baselines_by_hand() -> None:
+    train, test = np.array([1, 1, 0, 2, 0]), np.array([1, 0, 2, 1])
+    assert majority(train, test).tolist() == [False, True, False, False]  # 0 and 1 are equally common: the first
+    got = by_word(list("aabbc"), train, list("abcz"), np.array([1, 0, 0, 0]))
+    assert got.tolist() == [True, True, True, True]
+    assert by_word(["a"], np.array([1]), ["a", "b"], np.array([0, 1])).tolist() == [False, True]
+
+
+def test_control_tags_are_one_per_word_drawn_from_the_distribution() -> None:
+    words = [f"w{k}" for k in range(4000)] * 2
+    shares = np.array([0.7, 0.2, 0.1])
+    tags = control_tags(words, shares, seed=3)
+    assert np.array_equal(tags[:4000], tags[4000:])
+    assert np.allclose(np.bincount(tags) / len(tags), shares, atol=0.03)
+    assert np.array_equal(control_tags(words[:5], shares, seed=3), tags[:5])  # whatever the other words are
+    assert not np.array_equal(control_tags(words, shares, seed=4), tags)
+    assert control_tags(["a"], np.array([0.0, 1.0, 0.0]), seed=0).tolist() == [1]
+
+
+def test_on_noise_selectivity_is_zero_within_its_interval() -> None:
+    """A word's vector says nothing of its tag: probe and control do alike (tags and control drawn per word type)."""
+    generator = np.random.default_rng(0)
+    types = generator.integers(400, size=6000)
+    words = [f"w{k}" for k in types]
+    shares = np.array([0.6, 0.3, 0.1])
+    tag_of = generator.choice(3, size=400, p=shares)
+    x = torch.from_numpy(generator.normal(size=(6000, 20)).astype(np.float32))
+    tags = {"task": tag_of[types], "control": control_tags(words, shares, seed=0)}
+    right = {}
+    for name, y in tags.items():
+        y_ = torch.from_numpy(y)
+        train, test = (features_of(x[a:b], y_[a:b], 3) for a, b in ((0, 4000), (4000, 6000)))
+        fit = solve(train, Penalties.one(1e-3, 1e-3))
+        right[name] = float(accuracy(test, fit.weight, fit.bias)[0]) - float(
+            (y[4000:] == np.bincount(y).argmax()).mean()
+        )
+    selectivity = right["task"] - right["control"]
+    assert abs(selectivity) < 1.96 * math.sqrt(2 * 0.25 / 2000)
+
+
+def test_description_length_is_short_for_what_is_there_and_uniform_for_noise() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(3000, 6, generator=generator)
+    told, noise = (x[:, 0] > 0).long(), torch.randint(2, (3000,), generator=generator)
+    bits = {
+        k: online_code(features_of(x, y, 2), Penalties.one(1e-4, 1e-4)) for k, y in (("told", told), ("noise", noise))
+    }
+    assert bits["told"] < 0.3 * 3000
+    assert 0.98 * 3000 < bits["noise"] < 1.1 * 3000
+    first = online_code(features_of(x[:1], told[:1], 2), Penalties.one(1e-4, 1e-4))
+    assert first == math.log2(2)

@@ -1,0 +1,214 @@
+"""Maps between models end to end on tiny checkpoints: against plain rows, resumed, injected, recovered."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from toys import KilledError, classification, killing, plain
+
+import stratoscope as ss
+import tiny
+from stratoscope.aligners.fit import fit_map
+from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.progress import Silent
+from stratoscope.core.statement import FAILS, HOLDS, OPEN
+from stratoscope.data.corpus import Corpus, Sentence
+from stratoscope.models.open.loading import ModelSpec
+from stratoscope.results.alignment import IDENTITY, SHUFFLED, Alignment
+from stratoscope.results.finetuned import Finetuned
+from stratoscope.runs.folder import RunFolder
+from stratoscope.runs.run import Run
+from stratoscope.statistics.rows import gather
+from stratoscope.studies.align import study
+from stratoscope.studies.align.inject import RANDOM_HEAD, RANDOM_LABELS, inject
+from stratoscope.studies.align.options import AlignOptions, InjectOptions
+from stratoscope.studies.align.study import align, comparing
+from stratoscope.studies.align.work import fit_layers, split_rows
+from stratoscope.studies.compare.plan import make_plan
+from stratoscope.studies.compare.study import read_plan
+
+WORDS = sorted({w.strip(".,;?").lower() for s in tiny.SENTENCES for w in s.split()})
+
+
+def texts(number: int = 240, seed: int = 0) -> Corpus:
+    draw = random.Random(seed)
+    every = [" ".join(draw.choices(WORDS, k=draw.randint(3, 12))) for _ in range(number)]
+    return Corpus("random", tuple(map(Sentence, every)), tuple(range(number)))
+
+
+QUICK: dict[str, Any] = {"method": ("ridge",), "train": 160, "test": 80, "workers": 1}
+
+
+@pytest.fixture(scope="module")
+def found(checkpoints: Path) -> Alignment:
+    models = [checkpoints / name for name in ("base", "tuned")]
+    return align(*models, data=texts(), options=AlignOptions(**QUICK | {"method": ("linreg", "ridge", "cca")}))
+
+
+def test_errors_are_those_of_a_map_fitted_to_plain_rows(found: Alignment, checkpoints: Path, tmp_path: Path) -> None:
+    options = AlignOptions(**QUICK)
+    plan = make_plan([checkpoints / "base", checkpoints / "tuned"], texts(), comparing(options), Silent())
+    with RunFolder.open(tmp_path) as folder:
+        rows = read_plan(plan, Run(folder))
+        x, y = (gather(rows, k).double().numpy() for k in (2, 2 + tiny.LAYERS + 1))
+        every = [gather(rows, k).double().numpy() for k in range(rows.layers)]
+    train, test = split_rows(plan.rows.sentence, 160, 80, seed=0)
+    assert not set(train.tolist()) & set(test.tolist())
+    assert (len(train), len(test)) == (160, 80)
+    a, b, ta, tb = x[train], y[train], x[test], y[test]
+    slope = np.linalg.lstsq(a - a.mean(0), b - b.mean(0), rcond=1e-6)[0]
+    expected = np.square(b.mean(0) + (ta - a.mean(0)) @ slope - tb).sum() / np.square(tb - tb.mean(0)).sum()
+    fit = next(found.of("linreg", layer=2)).fit
+    assert fit.error.value == pytest.approx(expected, rel=1e-3)
+    assert fit.mse.value == pytest.approx(expected * np.square(tb - tb.mean(0)).mean(), rel=1e-3)
+    identity = next(found.of(IDENTITY, layer=2)).fit
+    assert identity.error.value == pytest.approx(np.square(ta - tb).sum() / np.square(tb - tb.mean(0)).sum(), rel=1e-4)
+    ridge = fit_map(a, b, method="ridge")
+    assert next(found.of("ridge", layer=2)).fit.error.value == pytest.approx(
+        np.square(ridge(ta) - tb).sum() / np.square(tb - tb.mean(0)).sum(), rel=1e-4
+    )
+    between, own = found.matrices
+    assert between.values[2, 2] == pytest.approx(next(found.of("ridge", layer=2)).fit.error.value, rel=0.05)
+    assert own.values.shape == between.values.shape == (tiny.LAYERS + 1,) * 2
+    assert own.values.diagonal().max() < 1e-3
+    for curve, start in zip(found.norms, (0, tiny.LAYERS + 1), strict=True):
+        both = torch.cat([train, test])
+        norms = [
+            np.linalg.svd(v[both] - v[both].mean(0), compute_uv=False).sum() for v in every[start:][: len(curve.layers)]
+        ]
+        np.testing.assert_allclose(curve.values, np.array(norms) / max(norms), rtol=1e-6)
+
+
+def test_the_floor_is_no_better_than_the_mean_and_saved_results_come_back(found: Alignment, tmp_path: Path) -> None:
+    floor = [f.fit.error.value for f in found.of(SHUFFLED)]
+    best = [f.fit.error.value for f in found.of("ridge")]
+    assert len(floor) == tiny.LAYERS + 1
+    assert min(floor) > 0.9
+    assert max(best[:2]) < 0.8  # near the words; above, two random models share nothing that 160 rows could show
+    found.save(tmp_path)
+    again = ss.load(tmp_path)
+    assert plain(again) == plain(found)
+    assert [s.verdict in (HOLDS, FAILS, OPEN) for s in found.statements]
+    with pytest.raises(StratoscopeError, match="layer=K"):
+        _ = found.map
+
+
+def test_one_layer_keeps_its_map(checkpoints: Path, tmp_path: Path) -> None:
+    models = [checkpoints / "base", checkpoints / "tuned"]
+    result = ss.align(*models, data=texts(), layer=3, method="inn", train=160, test=80, workers=1, out=tmp_path / "run")
+    assert {"inn", "linreg", "ridge", SHUFFLED, IDENTITY} == set(result.methods)  # linear maps are always beside it
+    g, x = ss.load(tmp_path / "run").map, torch.randn(5, tiny.HIDDEN, generator=torch.Generator().manual_seed(0))
+    assert g.method == "inn"
+    torch.testing.assert_close(g(x), result.map(x))
+    assert float((g.inverse(g(x)) - x).norm() / x.norm()) < 1e-4
+    assert next(result.of("inn")).fit.inversion < 1e-4
+    g.save(tmp_path / "map")
+    torch.testing.assert_close(ss.load(tmp_path / "map")(x), g(x), rtol=0, atol=0)
+
+
+def test_seeds_before_and_after_and_a_sample_of_pairs(checkpoints: Path, tmp_path: Path) -> None:
+    tiny.checkpoint("bert", tmp_path / "third", seed=3)
+    tuned = [ModelSpec(str(p), name=n) for p, n in
+             ((checkpoints / "base", "a"), (checkpoints / "tuned", "b"), (tmp_path / "third", "c"))]  # fmt: skip
+    before = [ModelSpec(str(checkpoints / "base"), name=n) for n in ("old-1", "old-2")]
+    result = align(*tuned, before=before, data=texts(), options=AlignOptions(**QUICK))
+    assert len({(f.x.model, f.y.model) for f in result.fits if f.group == "models"}) == 3
+    lowers = next(s for s in result.statements if s.id.startswith("ren2023-tuning-lowers-alignment"))
+    assert lowers.verdict == HOLDS  # the two before are the same model
+    assert lowers.numbers["before"] < 1e-3
+    some = align(*tuned, data=texts(), options=AlignOptions(**QUICK, pairs=2))
+    assert len({(f.x.model, f.y.model) for f in some.fits}) == 2
+
+
+def test_a_killed_run_resumes_pair_by_pair(
+    checkpoints: Path, tmp_path: Path, found: Alignment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models, options = [checkpoints / "base", checkpoints / "tuned"], AlignOptions(**QUICK)
+    with pytest.raises(KilledError):
+        align(*models, data=texts(), out=tmp_path, options=options, progress=killing("fitting maps", 2))
+    fitted: list[Any] = []
+    monkeypatch.setattr(study, "fit_layers", lambda shared, item: fitted.append(item) or fit_layers(shared, item))
+    result = align(*models, data=texts(), out=tmp_path, options=options)
+    assert len(fitted) == tiny.LAYERS + 1 - 2
+    assert [f.fit.error.value for f in result.of("ridge")] == [f.fit.error.value for f in found.of("ridge")]
+
+
+def test_other_widths_depths_and_constant_layers(checkpoints: Path) -> None:
+    models = [checkpoints / "base", checkpoints / "other"]  # 32 and 48 wide, 3 and 2 blocks
+    result = align(*models, data=texts(), options=AlignOptions(**QUICK))
+    assert result.layers() == (0, 1, 2)
+    assert IDENTITY not in result.methods
+    cls = align(checkpoints / "base", checkpoints / "tuned", data=texts(), options=AlignOptions(**QUICK, unit="cls"))
+    assert 0 not in cls.layers()  # the first token is the same in every text before the first block
+    assert any("missing for 1 of 4" in w for w in cls.warnings)
+
+
+def test_what_cannot_be_aligned_is_refused(checkpoints: Path) -> None:
+    base, other = checkpoints / "base", checkpoints / "tuned"
+    for models, options, word in [
+        ([base], AlignOptions(**QUICK), "at least two models"),
+        ([base, other], AlignOptions(layer=1, layers=(1, 2)), "one of --layer and --layers"),
+        ([base, other], AlignOptions(method=("rdige",)), "did you mean 'ridge'"),
+        ([base, other], AlignOptions(method=()), "at least one --method"),
+    ]:
+        with pytest.raises(StratoscopeError, match=word):
+            align(*models, data=texts(), options=options)
+    with pytest.raises(StratoscopeError, match="at least 10 rows to fit maps on, got 8"):
+        align(base, other, data=texts(12), options=AlignOptions(**QUICK))
+
+
+def test_words_of_one_sentence_stay_on_one_side() -> None:
+    sentence = np.repeat(np.arange(50), 4)
+    train, test = (set(sentence[s.numpy()].tolist()) for s in split_rows(sentence, 80, 60, seed=1))
+    assert not train & test
+    assert len(train) == 20
+    assert len(test) == 15
+    few = split_rows(np.arange(30), 160, 80, seed=0)
+    assert [len(s) for s in few] == [20, 10]
+
+
+def test_the_identity_into_itself_reproduces_the_accuracy_exactly(
+    learnt: tuple[Finetuned, ...], tmp_path: Path
+) -> None:
+    task, model = classification(), learnt[0].folder
+    result = inject(model, model, task, out=tmp_path / "in", options=InjectOptions(method=("linreg", "procrustes")))
+    own = result.own[1].value
+    assert result[IDENTITY] == own
+    assert result["linreg"] == own
+    assert own.value > 0.9
+    assert result[RANDOM_LABELS].value == pytest.approx(0.5, abs=0.1)
+    assert abs(result[RANDOM_HEAD].value - 0.5) < 0.45
+    kept = [s for s in result.statements if s.id.startswith("ren2023-injection-keeps-accuracy")]
+    assert {s.about["method"] for s in kept} == {"linreg", "procrustes"}
+    assert all(s.verdict == HOLDS for s in kept)
+    assert plain(ss.load(tmp_path / "in")) == plain(result)
+
+
+def test_a_head_reads_the_mapped_state_of_another_seed(learnt: tuple[Finetuned, ...], tmp_path: Path) -> None:
+    first, second = (f.folder for f in learnt)
+    result = inject(first, second, classification(), out=tmp_path, options=InjectOptions(method=("ridge", "cca")))
+    assert result["ridge"].value > 0.9
+    assert result[SHUFFLED].value < 0.9
+    assert {i.name for i in result.injected if i.baseline} == {SHUFFLED, IDENTITY, RANDOM_LABELS, RANDOM_HEAD}
+    assert [m.name for m in result.models] == [i.name for i in result.own]
+
+
+def test_recovery_of_a_known_bijection(tmp_path: Path) -> None:
+    result = ss.recovery(dim="3", train=300, test=200, method=["ridge", "inn"], workers=1, out=tmp_path)
+    ridge, inn = (result.of(m, 3)[0] for m in ("ridge", "inn"))
+    assert inn.error.value < ridge.error.value / 3
+    assert inn.inversion < 1e-9
+    assert not math.isnan(result.of(SHUFFLED, 3)[0].error.value)
+    assert [(s.about, s.verdict) for s in result.statements] == [({"features": "3"}, HOLDS)]
+    with pytest.raises(StratoscopeError, match="both --model and --data"):
+        ss.recovery(data="x.txt")
+    with pytest.raises(StratoscopeError, match="at least 2"):
+        ss.recovery(dim="1")
+    with pytest.raises(StratoscopeError, match="such as '8,32,128'"):
+        ss.recovery(dim="8,x")
