@@ -58,13 +58,13 @@ def prune(
         "blocks": seen.layers - 1,
         "kept": list(kept),
     }
-    asked = {"command": "prune", "base": spec.source, "drop": drop.strip()}
+    asked = {"command": "prune", "base": spec.source, "drop": drop.strip(), **names_asked([spec])}
     run_study(
         Request("pruned", {"base": seen.fingerprint, "task": task.fingerprint}, {"drop": drop.strip()}),
         options,
         folder / BASE,
         lambda running: _compute(spec, task, what, running),
-        asked={**asked, **task_asked(task), **models_asked([spec]), **names_asked([spec])},
+        asked={**asked, **task_asked(task), **models_asked([spec])},
         progress=progress,
         whole=lambda place, made: is_whole(place, made.weights),
         alone=True,

@@ -82,7 +82,7 @@ def finetune(
     Each seed is a run of its own. Further keywords are the fields of `FinetuneOptions`.
     """
     options, spec = chosen(FinetuneOptions, options, keywords), spec_of(base)
-    return tune(spec, task, out, options, progress or Silent(), asked={"base": spec.source})
+    return tune(spec, task, out, options, progress or Silent(), asked={"base": spec.source, **names_asked([spec])})
 
 
 def tune(
@@ -109,7 +109,7 @@ def tune(
             replace(options, seeds=1, first_seed=seed),
             folder,
             partial(_compute, work, seed),
-            asked={**asked, **task_asked(task), **models_asked([spec]), **names_asked([spec])},
+            asked={**asked, **task_asked(task), **models_asked([spec])},
             progress=progress,
             whole=lambda folder, result: is_whole(folder, result.weights),
             alone=True,
