@@ -26,7 +26,7 @@ from stratoscope.results.pruned import Pruned
 
 SCRIPT = """
 import hashlib, sys
-sys.path.insert(0, {tests!r})
+sys.path[:0] = {tests!r}
 import report_cases as cases
 from stratoscope.report import draw
 figure = draw.heatmap(cases.comparison()["neuronsim"])
@@ -158,7 +158,7 @@ def test_the_same_picture_gives_the_same_bytes(kind):
 def test_another_process_on_another_day_gives_the_same_bytes():
     source = str(Path(stratoscope.core.__file__).parents[2])
     env = os.environ | {"PYTHONHASHSEED": "77", "SOURCE_DATE_EPOCH": "86400", "PYTHONPATH": source}
-    code = SCRIPT.format(tests=str(Path(__file__).parent))
+    code = SCRIPT.format(tests=[str(folder) for folder in Path(__file__).parents[:2]])
     there = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     figure = draw.heatmap(cases.comparison()["neuronsim"])
     assert there.stdout.split() == [hashlib.sha256(draw.render(figure, k)).hexdigest() for k in draw.FORMATS]
