@@ -29,6 +29,7 @@ from stratoscope.studies.finetuned.options import StudyOptions
 from stratoscope.studies.perplexity.options import PerplexityOptions
 from stratoscope.studies.probing.options import ProbeOptions
 from stratoscope.studies.reproduce.options import ReproduceOptions
+from stratoscope.studies.weights.options import WeightsOptions
 
 STUDIES: dict[str, tuple[str, type, tuple[Any, ...], dict[str, Any]]] = {
     "attention": ("attention.study", AttentionOptions, (["a"],), {"data": "t.txt"}),
@@ -41,6 +42,7 @@ STUDIES: dict[str, tuple[str, type, tuple[Any, ...], dict[str, Any]]] = {
     "align": ("align.study", AlignOptions, ("a", "b"), {"data": "t.txt"}),
     "inject": ("align.inject", InjectOptions, ("a", "b", "task"), {"out": "o"}),
     "recovery": ("align.recovery", RecoveryOptions, ("a", "t.txt"), {"out": "o"}),
+    "weights": ("weights.study", WeightsOptions, ("a", "b"), {"out": "o"}),
     "perplexity": ("perplexity.study", PerplexityOptions, ("a", "t.txt"), {"out": "o"}),
     "study_similarity": ("compare.study", SimilarityOptions, (["a"],), {"data": "t.txt"}),
     "reproduce": ("reproduce.study", ReproduceOptions, ("wu2020", "fig1"), {"out": "o"}),

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from stratoscope.studies.probing.study import probe
     from stratoscope.studies.prune import prune
     from stratoscope.studies.reproduce.study import reproduce
+    from stratoscope.studies.weights.study import weights
 
 __all__ = [
     "StratoscopeCallback",
@@ -58,6 +59,7 @@ __all__ = [
     "similarity",
     "study_finetuned",
     "study_similarity",
+    "weights",
 ]
 
 LATER = {
@@ -82,6 +84,7 @@ LATER = {
     "similarity": "measures.similarity",
     "study_finetuned": "studies.finetuned.study",
     "study_similarity": "studies.compare.study",
+    "weights": "studies.weights.study",
 }
 """Where public names live: each is imported when first asked for, so that `import stratoscope` takes no time."""
 

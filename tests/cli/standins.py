@@ -24,6 +24,7 @@ from stratoscope.results.perplexity import Perplexities, Perplexity
 from stratoscope.results.probing import LayerProbes, Layers, Probing
 from stratoscope.results.reproduction import Reproduction
 from stratoscope.results.study import Study
+from stratoscope.results.weights import Weights
 from stratoscope.runs.folder import RunFolder
 
 MODEL = ModelInfo("base", "base", "bert", 3, 8, "0" * 64)
@@ -49,6 +50,7 @@ FLAT = Curve("base", (0, 1), np.array([0.5, 0.5]))
 PROBES = LayerProbes("base", "solved", FLAT, FLAT, FLAT, *(np.array([0.1, 0.1]) for _ in range(7)))
 PROBING = Probing((MODEL,), {}, ("a", "b"), (1, 1), Value(0.5), Value(0.5), Layers((PROBES,)))
 PERPLEXITIES = Perplexities(MODEL, {}, (Perplexity(9.0, 8.0, 10.0, 5, 2, 0),))
+WEIGHTS = Weights((MODEL, MODEL), ())
 CUT = Cut(
     model={}, loads_with="AutoModel", kept=(1,), dropped=(2,), task={}, metric="accuracy", budget=0.1, confidence=0.95,
     rows={}, whole_on_choice_rows=0.9, candidates=(), tested=(), before=MISSING, after=MISSING, difference=MISSING,
@@ -116,6 +118,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Calls:
         f"{results}.finetuned.study": {"study_finetuned": study("study finetuned", STUDY)},
         f"{results}.perplexity.study": {"perplexity": study("perplexity", PERPLEXITIES)},
         f"{results}.probing.study": {"probe": study("probe", PROBING)},
+        f"{results}.weights.study": {"weights": study("weights", WEIGHTS)},
         "stratoscope.demo.run": {"run_demo": lambda out, **known: study("demo", STUDY)(out=out, **known)},
         "stratoscope.report.write": {"write_report": write_report},
         "stratoscope.report.words": {"console_lines": lambda result: [f"the answer of a {result.kind().name}"]},
@@ -136,6 +139,7 @@ RUNS = {
     "study similarity": "study similarity base tuned --data t.txt --out run",
     "reproduce": "reproduce wu2020 fig1 --out run",
     "probe": "probe base tuned --corpus t.jsonl --property upos --out run",
+    "weights": "weights base tuned --out run",
     "demo": "demo --out run",
 }
 """A line for every command that makes a run."""

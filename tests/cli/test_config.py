@@ -24,12 +24,14 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "finetune": {"base": "base", "data": "rows.jsonl", "train_rows": 9, "trust_remote_code": True},
     "prune": {"base": "base", "data": "rows.jsonl", "drop": "top:1"},
     "study finetuned": {"base": "base", "tuned": ["tuned", "other"], "data": "rows.jsonl", "across": ["away"]},
+    "weights": {"base": "base", "tuned": "tuned", "name": ["a", "b"]},
     "perplexity": {"model": "base", "data": "t.txt", "device": "cpu"},
 }
 TYPED = {
     "compare": "--name a --name b --dtype float16",
     "depth": "--base base --revision v1",
     "finetune": "--train-rows 9 --trust-remote-code",
+    "weights": "--name a --name b",
     "perplexity": "--device cpu",
 }
 

@@ -24,6 +24,7 @@ from stratoscope.studies.finetune.options import FinetuneOptions, TrainingOption
 from stratoscope.studies.finetuned.options import StudyOptions
 from stratoscope.studies.perplexity.options import PerplexityOptions
 from stratoscope.studies.reproduce.options import ReproduceOptions
+from stratoscope.studies.weights.options import WeightsOptions
 
 OPTIONS = {
     "compare": CompareOptions,
@@ -35,6 +36,7 @@ OPTIONS = {
     "perplexity": PerplexityOptions,
     "study similarity": SimilarityOptions,
     "reproduce": ReproduceOptions,
+    "weights": WeightsOptions,
 }
 
 
@@ -87,6 +89,7 @@ FLAGS = {
         "--unit cls --no-control --no-depth --localization --limit 5",
         StudyOptions(("cls",), 5, control=False, depth=False, localization=True),
     ),
+    "weights": ("--no-rank --workers 2", WeightsOptions(rank=False, workers=2)),
     "perplexity": ("--limit 5 --length 7", PerplexityOptions(limit=5, length=7)),
     "study similarity": ("--random-init --limit 5", SimilarityOptions(limit=5, random_init=True)),
     "reproduce": (

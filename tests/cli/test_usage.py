@@ -24,8 +24,8 @@ LINES = [
     ),
     (
         "compare --data t.txt --out run",
-        "expected MODEL... (Checkpoint folders, .gguf files, saved activations or hub ids), got none; see 'stratoscope"
-        " compare --help'\n",
+        "expected MODEL... (Checkpoint or adapter folders, .gguf files, saved activations or hub ids), got none; see"
+        " 'stratoscope compare --help'\n",
     ),
     (
         "study finetuned base --out run",

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data import readers
 from stratoscope.data.corpus import Sentence
 from stratoscope.data.formats.tables import Table
-from stratoscope.data.readers import read_corpus
+from stratoscope.data.readers import corpus_of, read_corpus
 
 TEXTS = ["First sentence.", 'A "quoted", one.', "Größe: 5 m²"]
 LABELS = ["1", "0", "1"]
@@ -138,3 +141,39 @@ def test_options_that_do_not_apply(tmp_path: Path, name: str | None, options: di
     source = "org/set" if name is None else write(tmp_path / name, '{"text": "a"}\n')
     with pytest.raises(StratoscopeError, match=words):
         read_corpus(source, **options)
+
+
+def test_texts_and_tables_in_memory_are_what_their_files_are(tmp_path: Path) -> None:
+    plain = read_corpus(write(tmp_path / "a.txt", "\n".join(TEXTS)))
+    for texts in (TEXTS, tuple(TEXTS), pd.Series(TEXTS), np.array(TEXTS), iter(TEXTS)):
+        assert corpus_of(texts).fingerprint == plain.fingerprint
+    assert corpus_of(["a", " ", "b"]).positions == (0, 2)
+    rows = [{"text": t, "label": int(k), "other": None} for t, k in zip(TEXTS, LABELS, strict=True)]
+    stored = read_corpus(write(tmp_path / "a.jsonl", "\n".join(json.dumps(r) for r in rows)))
+    frame = pd.DataFrame(rows)
+    for table in (rows, frame, frame.convert_dtypes(), frame.set_index("other")):
+        assert corpus_of(table).fingerprint == stored.fingerprint
+    assert corpus_of(frame).columns == {"text": "text", "label": "label"}
+    renamed = frame.rename(columns={"text": "what was said", "label": "verdict"})
+    assert corpus_of(renamed, text="what was said", label="verdict").fingerprint == stored.fingerprint
+    assert corpus_of(str(tmp_path / "a.txt")).fingerprint == corpus_of(tmp_path / "a.txt").fingerprint
+
+
+@pytest.mark.parametrize(
+    ("data", "how", "words"),
+    [
+        ([], {}, "expected texts, got none"),
+        (["a", 7], {}, r"got int \(7\) at position 1"),
+        ([" "], {}, "expected texts, got none"),
+        (7, {}, "a list of texts or a data frame, got int"),
+        (b"text", {}, "got bytes"),
+        ({"text": ["a"]}, {}, "got dict"),
+        (["a"], {"text": "t"}, "text='t' says how to read a file"),
+        (pd.DataFrame({"x": ["a"], "y": ["b"]}), {}, "name the text with --text"),
+        (pd.DataFrame({"text": ["a"]}), {"split": "dev"}, "data is in memory"),
+        (pd.DataFrame({"text": ["a", None]}), {}, "row 2, column 'text': expected text"),
+    ],
+)
+def test_what_in_memory_is_no_text(data: Any, how: dict[str, str], words: str) -> None:
+    with pytest.raises(StratoscopeError, match=words):
+        corpus_of(data, **how)

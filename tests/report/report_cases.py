@@ -21,6 +21,7 @@ from stratoscope.results.cut import Candidate, Cut, Tested
 from stratoscope.results.depth import TUNED, TUNEDORIG, UNTUNED, Depth
 from stratoscope.results.perplexity import Perplexities, Perplexity
 from stratoscope.results.study import Study
+from stratoscope.results.weights import ParameterChange, Weights
 
 BOOTSTRAP = Interval(0.95, "bootstrap", 1600)
 PROVENANCE = {"stratoscope": "0.1.0", "torch": "2.13.0", "seed": 0, "options": {"unit": "cls", "bootstrap": 200}}
@@ -261,6 +262,20 @@ def recovery() -> Recovery:
     return replace(alignment_cases.recovery(), statements=statements()[1:2], provenance=PROVENANCE)
 
 
+def weights(blocks: int = 6) -> Weights:
+    """The upper blocks, and of them the feed-forward parts, change most; the embeddings are frozen."""
+    models = tuple(ModelInfo(n, f"/{n}", "bert", blocks + 1, 64, f"sha256:{n}") for n in ("base", "tuned"))
+    parameters = [ParameterChange("embeddings.word.weight", 0, "embeddings.word", (900, 64), 30.0, 0.0, np.nan)]
+    for k in range(1, blocks + 1):
+        for j, module in enumerate(("attention.query", "output.dense")):
+            name = f"layer.{k - 1}.{module}.weight"
+            parameters.append(ParameterChange(name, k, module, (64, 64), 10.0, 0.1 * k * (1 + j), 4.0 + k + j))
+        norm = f"layer.{k - 1}.output.LayerNorm.weight"
+        parameters.append(ParameterChange(norm, k, "output.LayerNorm", (64,), 8.0, 0.01 * k, np.nan))
+    parameters.append(ParameterChange("pooler.dense.weight", None, "pooler.dense", (64, 64), 9.0, 0.9, 31.5))
+    return Weights(models, tuple(parameters), missing={"tuned": ("classifier.weight",)}, provenance=PROVENANCE)
+
+
 def study_unit(names: tuple[str, ...], *, unit: str, layers: int, rows: int = 300, other: int = 0) -> Comparison:
     """Base, two tuned models with an upper block of their own, a random initialisation, and perhaps another model."""
     depths = dict.fromkeys(names[:4], layers) | dict.fromkeys(names[4:], other)
@@ -346,6 +361,7 @@ KINDS = {
     "depth": depth,
     "study": study,
     "perplexity": perplexities,
+    "weights": weights,
     "cut": cut,
     "alignment": alignment,
     "injection": injection,
@@ -357,6 +373,7 @@ SMALL = {
     "depth": lambda: depth(4),
     "study": lambda: study(layers=5, other=4),
     "perplexity": lambda: perplexities(3),
+    "weights": lambda: weights(3),
     "cut": cut,
     "alignment": lambda: alignment(3, 3),
     "injection": injection,

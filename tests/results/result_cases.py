@@ -27,6 +27,7 @@ from stratoscope.results.pruned import Pruned
 from stratoscope.results.reproduction import Done, Reproduction
 from stratoscope.results.result import Result
 from stratoscope.results.study import Study
+from stratoscope.results.weights import ParameterChange, TokenChange, Weights
 
 BASE = tuple(Layer("base", k) for k in range(3))
 TUNED = tuple(Layer("tuned", k) for k in range(2))
@@ -193,6 +194,20 @@ PROBING = Probing(
     statements=STATEMENTS[:1],
 )  # fmt: skip
 
+WEIGHTS = Weights(
+    models=(ModelInfo("b", "/b", "bert", 2, 8, "f"), ModelInfo("t", "/t", "bert", 2, 8, "g")),
+    parameters=(
+        ParameterChange("emb.weight", 0, "emb", (9, 8), 2.0, 0.0, math.nan),
+        ParameterChange("layer.0.query.weight", 1, "query", (8, 8), 2.0, 0.5, 3.25),
+        ParameterChange("pooler.bias", None, "pooler", (8,), 0.0, 0.25, math.nan),
+    ),
+    missing={"t": ("classifier.weight",)},
+    adapter={"r": 4},
+    tokens=(TokenChange(3, "##ing", 0.5),),
+    moved_tokens=1,
+    all_tokens=9,
+)
+
 STUDY = Study(
     {"cls": COMPARISON, "mean": dataclasses.replace(COMPARISON, arrays={}, matrices=(gappy(),))},
     "base",
@@ -231,7 +246,7 @@ RESULTS: dict[str, Result] = {
     r.KIND: r
     for r in (
         *(COMPARISON, ATTENTION, DEPTH, CUT, FINETUNED, PRUNED, PERPLEXITIES, PROBING, STUDY, REPRODUCTION),
-        *(alignment(), injection(), recovery()),
+        *(alignment(), injection(), recovery(), WEIGHTS),
     )
 }
 

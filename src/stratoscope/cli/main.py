@@ -28,6 +28,7 @@ from stratoscope.cli.commands import (
     report,
     reproduce,
     study,
+    weights,
 )
 from stratoscope.cli.options import Command
 from stratoscope.cli.usage import Commands, UsageError, usage_sentence
@@ -56,6 +57,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "perplexity": perplexity.perplexity,
     "reproduce": reproduce.reproduce,
     "probe": probe.probe,
+    "weights": weights.weights,
     "findings": findings.findings,
     "report": report.report,
     "measures": lists.measures,

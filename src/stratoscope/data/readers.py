@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.corpus import Corpus, Sentence, gather
@@ -12,6 +13,9 @@ from stratoscope.data.formats.hub import DEFAULT_SPLIT, hub_table
 from stratoscope.data.formats.tablefiles import csv_table, jsonl_table, parquet_table, tsv_table
 from stratoscope.data.formats.tables import Table, to_corpus
 from stratoscope.data.formats.textfile import numbered_lines
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TABLES: dict[str, Callable[[Path], Table]] = {
     ".jsonl": jsonl_table,
@@ -28,6 +32,10 @@ HEADERLESS: dict[str, Callable[[Path, str], Table]] = {".csv": csv_table, ".tsv"
 
 COLUMN_FILES = (".conll", ".cols", ".txt")
 """Files with one word a line once `--columns` is given."""
+
+Data: TypeAlias = "str | Path | Corpus | Iterable[str] | Iterable[Mapping[str, object]] | pd.DataFrame"
+"""Text as a caller may have it."""
+IN_MEMORY = "data in memory"
 
 EXTENSIONS = tuple(dict.fromkeys((".txt", *TABLES, ".conllu", *COLUMN_FILES)))
 
@@ -79,6 +87,53 @@ def read_corpus(
     raise StratoscopeError(
         f"{path}: expected a file ending in {', '.join(EXTENSIONS)}, got '{suffix or path.name}'; rename or convert it"
     )
+
+
+def corpus_of(data: Data, **how: str | None) -> Corpus:
+    """Text as a caller has it: a path or hub id, a corpus, texts, or a table in memory; `how` as in `read_corpus`."""
+    if isinstance(data, str | Path):
+        return read_corpus(str(data), **how)
+    given = {name: value for name, value in how.items() if value is not None}
+    if not isinstance(data, Corpus):
+        to_pandas = getattr(data, "to_pandas", None)  # a Dataset of the hub's library
+        frame: Any = data if to_pandas is None else to_pandas()
+        if isinstance(frame, bytes | Mapping) or not isinstance(frame, Iterable):
+            raise StratoscopeError(
+                f"expected data as a path, a hub data set, a list of texts or a data frame, got {type(data).__name__}"
+            )
+        table: Any = frame
+        rows = table.to_dict("records") if hasattr(table, "columns") else list(table)
+        if all(isinstance(row, Mapping) for row in rows) and rows:
+            roles = {name: given.pop(name, None) for name in ("text", "pair", "label")}
+            corpus = to_corpus(_records(rows), IN_MEMORY, **roles)
+        else:
+            corpus = _texts(rows)
+    else:
+        corpus = data
+    if name := next(iter(given), None):
+        what = "a corpus" if isinstance(data, Corpus) else "in memory"
+        raise StratoscopeError(f"{name}='{given[name]}' says how to read a file, but data is {what}; leave it out")
+    return corpus
+
+
+def _texts(rows: Sequence[object]) -> Corpus:
+    """One sentence per text; blank ones are skipped and counted."""
+    for k, row in enumerate(rows):
+        if not isinstance(row, str):
+            raise StratoscopeError(f"data: expected texts, got {type(row).__name__} ({row!r:.40}) at position {k}")
+    sentences, positions = gather((k, Sentence(str(row))) for k, row in enumerate(rows) if str(row).strip())
+    if not sentences:
+        raise StratoscopeError("data: expected texts, got none; give a list with at least one")
+    return Corpus(IN_MEMORY, sentences, positions, skipped=len(rows) - len(sentences))
+
+
+def _records(rows: Sequence[Mapping[Any, Any]]) -> Table:
+    """Rows in memory as a table; what is no value (None, NaN) is missing."""
+    import pandas as pd
+
+    columns = dict.fromkeys(str(name) for row in rows for name in row)
+    plain = [{str(k): v for k, v in row.items() if not (pd.api.types.is_scalar(v) and pd.isna(v))} for row in rows]
+    return Table("data", tuple(columns), lambda wanted: plain)
 
 
 def read_plain(path: Path) -> Corpus:

@@ -71,6 +71,7 @@ KINDS: tuple[Kind, ...] = (
     _named_in("alignment", "injection", "injection.json", "injected states", "inject", "Injection"),
     _named_in("alignment", "recovery", "recovery.json", "a recovered bijection", "study recovery", "Recovery"),
     _row("probing", "probing.json", "probes of layers", "probe", "Probing", page=True),
+    _row("weights", "weights.json", "a comparison of weights", "weights", "Weights", page=True),
     _row("cut", "cut.json", "a cut model", "cut", "Cut", format=2, page=True),
     _row("finetuned", "finetune.json", "a fine-tuned model", "finetune", "Finetuned", format=2),
     _row("pruned", "prune.json", "a pruned model", "prune", "Pruned", format=2),

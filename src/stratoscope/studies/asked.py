@@ -7,24 +7,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.model import ModelInfo
 from stratoscope.core.options import answering, changed, check_options, described, read_options, said
-from stratoscope.data.corpus import Corpus
 from stratoscope.data.tasks.data import TaskData
 from stratoscope.engine.local import InProcess, local_engine
 from stratoscope.models.open.loading import ModelSpec, Survey
+from stratoscope.models.open.states import Loaded
 from stratoscope.runs.kinds import kind_named
 from stratoscope.runs.run import Request, Run, run
 
-Model: TypeAlias = str | Path | ModelSpec
+Model: TypeAlias = str | Path | ModelSpec | tuple[Any, Any]
+"""A model as a caller may have it: a path or hub id, how it is loaded, or a model in memory and its tokenizer."""
 Chosen = TypeVar("Chosen")
 R = TypeVar("R")
 
-OWN = ("source", "name", "random_init", "seed", "dtype")
-"""Fields of a model that are its own, or a flag of `compare` alone; the others are flags of every command."""
+OWN = ("source", "name", "random_init", "seed", "dtype", "base", "loaded")
+"""Fields of a model that are its own, or a flag of some commands only; the others are flags of every command."""
 
 
 def chosen(cls: type[Chosen], options: Chosen | None, keywords: Mapping[str, Any]) -> Chosen:
@@ -39,12 +40,27 @@ def chosen(cls: type[Chosen], options: Chosen | None, keywords: Mapping[str, Any
 
 def spec_of(model: Model) -> ModelSpec:
     """A model as it is loaded."""
-    return model if isinstance(model, ModelSpec) else ModelSpec(str(model))
+    if isinstance(model, ModelSpec):
+        return model
+    if isinstance(model, tuple) and len(model) == 2:
+        loaded = Loaded.of(model)
+        return ModelSpec(loaded.source, loaded=loaded)
+    if not isinstance(model, str | Path):
+        raise StratoscopeError(
+            f"expected a model as a path, a hub id or a pair (model, tokenizer), got {type(model).__name__}"
+        )
+    return ModelSpec(str(model))
 
 
 def several(models: Model | Sequence[Model]) -> Sequence[Model]:
     """Models given as a list, or one alone."""
-    return [models] if isinstance(models, str | Path | ModelSpec) else models
+    alone = isinstance(models, str | Path | ModelSpec) or _is_pair(models) or not isinstance(models, Sequence)
+    return cast(Sequence[Model], [models] if alone else models)
+
+
+def _is_pair(models: object) -> bool:
+    """Whether this is one model with its tokenizer rather than two models."""
+    return isinstance(models, tuple) and len(models) == 2 and hasattr(models[0], "config")
 
 
 def model_info(spec: ModelSpec, seen: Survey, **role: Any) -> ModelInfo:
@@ -91,9 +107,14 @@ def models_asked(specs: Sequence[ModelSpec]) -> dict[str, Any]:
     return {f.name: getattr(specs[0], f.name) for f in common if getattr(specs[0], f.name) != f.default}
 
 
+def names_asked(specs: Sequence[ModelSpec]) -> dict[str, Any]:
+    """The labels that the user gave, of all models or of none."""
+    return {"name": [spec.name for spec in specs]} if all(spec.name for spec in specs) else {}
+
+
 def data_asked(data: object) -> dict[str, Any]:
-    """`data` as a path or hub id; a corpus in memory has no words that would bring it back."""
-    return {} if isinstance(data, Corpus) else {"data": str(data)}
+    """`data` as a path or hub id; what is in memory has no words that would bring it back."""
+    return {"data": str(data)} if isinstance(data, str | Path) else {}
 
 
 def task_asked(task: TaskData) -> dict[str, Any]:

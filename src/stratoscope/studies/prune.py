@@ -15,7 +15,7 @@ from stratoscope.models.surgery.blocks import exported, parse_drop
 from stratoscope.results.finetuned import Finetuned
 from stratoscope.results.pruned import Pruned
 from stratoscope.runs.run import Request, Run
-from stratoscope.studies.asked import Model, chosen, models_asked, run_study, spec_of, task_asked
+from stratoscope.studies.asked import Model, chosen, models_asked, names_asked, run_study, spec_of, task_asked
 from stratoscope.studies.checkpoint import is_whole, put_in_place, write_checkpoint
 from stratoscope.studies.finetune.options import TrainingOptions
 from stratoscope.studies.finetune.recipes import resolve
@@ -58,7 +58,7 @@ def prune(
         "blocks": seen.layers - 1,
         "kept": list(kept),
     }
-    asked = {"command": "prune", "base": spec.source, "drop": drop.strip()}
+    asked = {"command": "prune", "base": spec.source, "drop": drop.strip(), **names_asked([spec])}
     run_study(
         Request("pruned", {"base": seen.fingerprint, "task": task.fingerprint}, {"drop": drop.strip()}),
         options,

@@ -37,7 +37,7 @@ def align(
     """Fit maps between the same layers of models, pair by pair, and judge them on rows they have not seen."""
     from stratoscope.studies.align.study import align as run
 
-    specs, old = loading.specs(models), [loading.spec(one) for one in before]
+    specs, old = loading.specs(models), loading.specs(before, name=None)
     result = run(*specs, data=data, before=old, out=out, options=options, progress=progress, draw=drawing(progress))
     return answer_of(out, result, then=look_closer(out, result))
 
@@ -55,7 +55,7 @@ def inject(
     """Let the head of one fine-tuned model read the mapped last state of another."""
     from stratoscope.studies.align.inject import inject as run
 
-    one, other, task = loading.spec(first), loading.spec(second), source.read(progress)
+    (one, other), task = loading.specs([first, second]), source.read(progress)
     result = run(one, other, task, out=out, options=options, progress=progress, draw=drawing(progress))
     return answer_of(out, result, then=look_closer(out, result))
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from stratoscope.cli.answer import Answer, answer_of, beside, drawing
-from stratoscope.cli.loading import LoadingOne, Tuned, folder
+from stratoscope.cli.loading import AdapterBase, LoadingOne, Tuned, folder
 from stratoscope.cli.options import command
 from stratoscope.core.options import typed
 from stratoscope.core.progress import Progress
@@ -34,11 +34,12 @@ def cut(
     options: CutOptions,
     loading: LoadingOne,
     progress: Progress,
+    base: AdapterBase = None,
 ) -> Answer:
     """Take out the blocks a fine-tuned model can do without, into a standard checkpoint."""
     from stratoscope.studies.cut.study import cut as run
 
-    spec = loading.spec(tuned)
+    spec = loading.spec(tuned, base=base)
     draw = drawing(progress)
     result = run(spec, source.read(progress), budget=budget, out=out, options=options, progress=progress, draw=draw)
     # A checkpoint of ours is no revision on the hub, and no pickle.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -10,7 +11,6 @@ from stratoscope.cli.answer import Answer, answer_of, beside, drawing
 from stratoscope.cli.commands.cut import cut_next
 from stratoscope.cli.loading import LoadingOne, Out, Tuned
 from stratoscope.cli.options import command
-from stratoscope.core.options import typed
 from stratoscope.core.progress import Progress
 from stratoscope.data.tasks.source import TaskSource
 from stratoscope.studies.depth.options import DepthOptions
@@ -33,9 +33,9 @@ def depth(
     """Judge a fine-tuned model cut at every layer, three ways, and with every span of blocks skipped."""
     from stratoscope.studies.depth.study import depth as run
 
-    spec = loading.spec(tuned)
-    before = None if base is None else loading.spec(base, revision=None)
+    spec, *others = loading.specs([tuned] if base is None else [tuned, base], base=base)
+    before = replace(others[0], revision=None) if others else None
     task = source.read(progress)
     result = run(spec, task, base=before, out=out, options=options, progress=progress, draw=drawing(progress))
-    then = cut_next(tuned, [*source.typed(), *typed(loading)], beside(out, "cut"), rows=len(task.validation))
+    then = cut_next(tuned, [*source.typed(), *loading.again(spec)], beside(out, "cut"), rows=len(task.validation))
     return answer_of(out, result, then=then)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stratoscope.cli.answer import Answer, answer_of, beside
-from stratoscope.cli.loading import Base, Loading, LoadingOne, Out
+from stratoscope.cli.loading import Base, LoadingOne, Out
 from stratoscope.cli.options import command
 from stratoscope.core.options import typed
 from stratoscope.core.progress import Progress
@@ -60,7 +60,7 @@ def _answer(out: Path, made: Sequence[Finetuned], *, base: str, source: TaskSour
         for run in made
     ]
     # A study takes no revision: its models are several.
-    how = [*source.typed(), *typed(Loading(loading.device, loading.allow_pickle, loading.trust_remote_code))]
+    how = [*source.typed(), *typed(loading.shared())]
     models = [base, *(str(run.folder) for run in made)]
     then = ["stratoscope", "study", "finetuned", *models, *how, "--out", beside(out, "study")]
     return answer_of(out, made, lines=lines, then=then)

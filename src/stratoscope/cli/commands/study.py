@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -11,7 +12,6 @@ from stratoscope.cli.commands.compare import Data, Models
 from stratoscope.cli.commands.cut import cut_next
 from stratoscope.cli.loading import Base, Loading, LoadingSeveral, Out
 from stratoscope.cli.options import command
-from stratoscope.core.options import typed
 from stratoscope.core.progress import Progress
 from stratoscope.data.tasks.source import TaskSource
 from stratoscope.studies.compare.options import SimilarityOptions
@@ -38,10 +38,11 @@ def finetuned(
     """Before and after fine-tuning: similarity of all layers, other models, block structure, drift, depth: one page."""
     from stratoscope.studies.finetuned.study import study_finetuned as run
 
-    before, after, others = loading.spec(base), [*map(loading.spec, tuned)], [*map(loading.spec, across)]
+    before, *others = loading.specs([base, *tuned, *across])
+    after, others = [replace(spec, base=base) for spec in others[: len(tuned)]], others[len(tuned) :]
     task, draw = source.read(progress), drawing(progress)
     result = run(before, after, task, out=out, options=options, across=others, progress=progress, draw=draw)
-    how = [*source.typed(), *typed(loading)]
+    how = [*source.typed(), *loading.again(after[0])]
     cut = cut_next(tuned[0], how, beside(out, "cut"), rows=len(task.validation))
     return answer_of(out, result, then=cut if result.depth else look_closer(out, result))
 

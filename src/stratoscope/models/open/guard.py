@@ -26,6 +26,8 @@ def guarded(source: str, what: str, *, local: bool) -> Iterator[None]:
     try:
         with quiet():
             yield
+    except StratoscopeError:
+        raise
     except Exception as e:
         # transformers, the hub client, safetensors and remote code raise anything here; the cause stays attached.
         raise _unloadable(source, what, str(e).strip() or type(e).__name__, local=local) from e

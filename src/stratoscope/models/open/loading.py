@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.core.files import digest
@@ -18,9 +20,11 @@ from stratoscope.data.formats.hub import hub_answers
 from stratoscope.data.tasks.data import TaskData
 from stratoscope.models.families import Family, base, depth, family_of, known_family, width
 from stratoscope.models.open import checkpoints
-from stratoscope.models.open.checkpoints import CONFIG, Checkpoint
-from stratoscope.models.open.guard import guarded, seeded
+from stratoscope.models.open.checkpoints import ADAPTER, CONFIG, PART, SAFE_INDEX, Checkpoint, shards_of
+from stratoscope.models.open.guard import guarded, quiet, seeded
 from stratoscope.models.open.heads import Causal, Head, TaskHead
+from stratoscope.models.open.states import IN_MEMORY, Adapter, Loaded
+from stratoscope.models.open.states import SAFE as ADAPTER_WEIGHTS
 from stratoscope.models.open.verify import check_blocks, verify
 from stratoscope.models.text.encoder import Encoder, encoder_of
 
@@ -35,9 +39,9 @@ class ModelSpec:
     """A model as the user asked for it."""
 
     source: str
-    """Checkpoint folder, `.gguf` file or hub id."""
+    """Checkpoint or adapter folder, `.gguf` file, or hub id (`org/name`, `org/name@revision`)."""
     name: str | None = None
-    """Label in results; the last part of the source when not given."""
+    """Label in results; made from the source when not given."""
     revision: str | None = None
     """Branch, tag or commit on the hub."""
     dtype: str = "float32"
@@ -49,14 +53,32 @@ class ModelSpec:
     """Seed of the fresh weights."""
     allow_pickle: bool = False
     trust_remote_code: bool = False
+    base: str | None = None
+    """The model that an adapter is merged into; the one that the adapter names when not given."""
+    loaded: Loaded | None = field(default=None, repr=False, compare=False)
+    """The model itself, where the caller has it in memory."""
 
     @property
     def label(self) -> str:
-        """The name, made from the source when none was given."""
+        """The name, made from the source when none was given: that of the folder, or of the one it is part of."""
         if self.name:
             return self.name
-        stem = Path(self.source).expanduser().resolve().name if self.source.startswith(".") else Path(self.source).name
+        path = Path(self.source.removeprefix(IN_MEMORY))
+        if self.source.startswith(".") or PART.fullmatch(path.name):
+            path = path.expanduser().resolve()
+        stem = path.parent.name or path.name if PART.fullmatch(path.name) else path.name
+        if "@" in self.source and not path.exists():  # a branch may have a name with slashes
+            name, _, revision = self.source.partition("@")
+            stem = f"{Path(name).name}@{revision}"
         return f"{stem}-random" if self.random_init else stem
+
+    @property
+    def full_label(self) -> str:
+        """A longer label, for where several models have the same one: with the name of the folder around."""
+        if self.loaded is not None:
+            return self.label
+        path = Path(self.source).expanduser().resolve()
+        return f"{path.parent.name}/{path.name if PART.fullmatch(path.name) else self.label}"
 
 
 @dataclass(frozen=True)
@@ -126,6 +148,8 @@ def survey(spec: ModelSpec, *, progress: Progress | None = None) -> Survey:
     """Look at a model without loading its weights; an architecture outside the table is reported to `progress`."""
     device = choose_device(spec.device)
     checkpoint = resolve(spec)
+    if checkpoint.note:
+        (progress or Silent()).note(checkpoint.note)
     config = load_config(spec, checkpoint)
     family = known_family(config) or family_of(_built(config, spec, checkpoint, Head(), None))
     if family.detected:
@@ -192,15 +216,18 @@ def _checked_head(spec: ModelSpec, config: Any, head: TaskData | str | None, see
 def _stored(config: Any, spec: ModelSpec, checkpoint: Checkpoint, head: Head, family: Family) -> tuple[Any, set[str]]:
     """The checkpoint's weights under this head, and the names of parameters of the head that it does not have."""
     with guarded(spec.source, "weights", local=checkpoint.local), seeded(0):
-        module, info = head.auto_class.from_pretrained(
-            checkpoint.source,
-            config=None if checkpoint.gguf_file and head.dtype is None else config,
-            dtype=_dtype(spec, head),
-            use_safetensors=None if spec.allow_pickle else True,
-            ignore_mismatched_sizes=head.may_differ,
-            output_loading_info=True,
-            **load_options(spec, checkpoint),
-        )
+        how = {
+            "config": None if checkpoint.gguf_file and head.dtype is None else config,
+            "dtype": _dtype(spec, head),
+            "ignore_mismatched_sizes": head.may_differ,
+            "output_loading_info": True,
+        }
+        state = _state(spec, checkpoint)
+        if state is None:
+            module, info = _from_pretrained(head.auto_class, spec, checkpoint, **how)
+        else:
+            bare: Any = type(_built(config, spec, checkpoint, head, None))
+            module, info = bare.from_pretrained(None, state_dict=state, **how)
     check_blocks(module, family, info["unexpected_keys"], spec.source)
     made_up = {*info["missing_keys"], *(k if isinstance(k, str) else k[0] for k in info["mismatched_keys"])}
     if missing := sorted(made_up - head.optional(module, made_up)):
@@ -212,6 +239,26 @@ def _stored(config: Any, spec: ModelSpec, checkpoint: Checkpoint, head: Head, fa
     dtype = _dtype(spec, head)
     kept = dtype == "auto" or (head.dtype is None and getattr(module, "_keep_in_fp32_modules", None))
     return module if kept else module.to(dtype), made_up
+
+
+def _state(spec: ModelSpec, checkpoint: Checkpoint) -> dict[str, Tensor] | None:
+    """The weights of a model in memory, or of a base with its adapter; None where the checkpoint is all there is."""
+    if spec.loaded is not None:
+        return spec.loaded.state()
+    if checkpoint.adapter is None:
+        return None
+    adapter = Adapter.read(checkpoint.adapter)
+    config = load_config(spec, checkpoint)
+    how = {"config": config, "dtype": torch.float32, "ignore_mismatched_sizes": True, "output_loading_info": True}
+    return adapter.merged(lambda cls: _from_pretrained(cls, spec, checkpoint, **how))
+
+
+def _from_pretrained(cls: Any, spec: ModelSpec, checkpoint: Checkpoint, **how: Any) -> Any:
+    """A stored checkpoint as a class of transformers; of the hub, too, an index may name safetensors only."""
+    options = load_options(spec, checkpoint)
+    if not checkpoint.local and (index := on_hub(checkpoint.source, checkpoint.revision, SAFE_INDEX)):
+        shards_of(index)
+    return cls.from_pretrained(checkpoint.source, use_safetensors=None if spec.allow_pickle else True, **how, **options)
 
 
 def _random(config: Any, spec: ModelSpec, checkpoint: Checkpoint, head: Head, family: Family) -> tuple[Any, set[str]]:
@@ -238,10 +285,15 @@ def _dtype(spec: ModelSpec, head: Head) -> Any:
 def load_tokenizer(spec: ModelSpec) -> Any:
     """Load the fast tokenizer of a checkpoint."""
     checkpoint = resolve(spec)
+    if checkpoint.adapter is not None and Adapter.read(checkpoint.adapter).has_tokenizer:
+        checkpoint = Checkpoint(str(checkpoint.adapter), local=True)
     with guarded(spec.source, "tokenizer", local=checkpoint.local):
         from transformers import AutoTokenizer
 
-        tokenizer = AutoTokenizer.from_pretrained(checkpoint.source, **load_options(spec, checkpoint))
+        if spec.loaded is not None:
+            tokenizer = copy.deepcopy(spec.loaded.tokenizer)
+        else:
+            tokenizer = AutoTokenizer.from_pretrained(checkpoint.source, **load_options(spec, checkpoint))
     if not getattr(tokenizer, "is_fast", False):
         raise StratoscopeError(
             f"'{spec.source}' has no fast tokenizer, which the alignment of words needs;"
@@ -271,22 +323,82 @@ def resolve(spec: ModelSpec) -> Checkpoint:
     """Where a model comes from, refused unless it can be loaded safely."""
     if spec.dtype not in DTYPES:
         raise unknown_name("dtype", spec.dtype, DTYPES)
+    if spec.loaded is not None:
+        return Checkpoint(spec.source, local=True)
     checkpoint = checkpoints.locate(spec.source)
+    if not checkpoint.local:
+        checkpoint = replace(checkpoint, revision=checkpoint.revision or spec.revision)
+    if (folder := _adapter_folder(checkpoint)) is not None:
+        adapter = Adapter.read(folder)
+        adapter.check(allow_pickle=spec.allow_pickle)
+        checkpoint = replace(_base_of(adapter, spec), adapter=folder, note=checkpoint.note)
     checkpoints.check_folder(checkpoint, weights=not spec.random_init, allow_pickle=spec.allow_pickle)
     if checkpoint.gguf_file:
         optional_module("gguf", extra="gguf", wanted_for=f"reading '{spec.source}'")
     return checkpoint
 
 
+def _adapter_folder(checkpoint: Checkpoint) -> Path | None:
+    """Where the adapter is, if it is one; on the hub, what has no configuration of a model may be."""
+    if checkpoint.gguf_file:
+        return None
+    if checkpoint.local:
+        folder = Path(checkpoint.source)
+        return folder if (folder / ADAPTER).is_file() else None
+    source, revision = checkpoint.source, checkpoint.revision
+    if on_hub(source, revision, CONFIG) is not None or (found := on_hub(source, revision, ADAPTER)) is None:
+        return None
+    for name in (ADAPTER_WEIGHTS, "tokenizer.json", "tokenizer_config.json"):
+        on_hub(source, revision, name)
+    return found.parent
+
+
+def _base_of(adapter: Adapter, spec: ModelSpec) -> Checkpoint:
+    """The model that an adapter is merged into."""
+    named = spec.base or adapter.base
+    if named is None:
+        raise StratoscopeError(f"the adapter '{spec.source}' does not name its base model", "give --base")
+    try:
+        found = checkpoints.locate(named)
+    except StratoscopeError as e:
+        if spec.base is not None:
+            raise
+        raise StratoscopeError(
+            f"the adapter '{spec.source}' was trained on '{named}', which is not there", "give --base, where it is now"
+        ) from e
+    if _adapter_folder(found) is not None:
+        raise StratoscopeError(
+            f"the base '{named}' of the adapter '{spec.source}' is an adapter itself; merge it first"
+        )
+    return found
+
+
 def load_options(spec: ModelSpec, checkpoint: Checkpoint) -> dict[str, Any]:
     """What every `from_pretrained` is given besides the source."""
     options: dict[str, Any] = {"trust_remote_code": spec.trust_remote_code}
     if not checkpoint.local:
-        options["revision"] = _commit(checkpoint.source, spec.revision)
-        options["local_files_only"] = not _reachable(checkpoint.source, spec.revision)
+        options["revision"] = _commit(checkpoint.source, checkpoint.revision)
+        options["local_files_only"] = not _reachable(checkpoint.source, checkpoint.revision)
     if checkpoint.gguf_file:
         options["gguf_file"] = checkpoint.gguf_file
     return options
+
+
+@cache
+def on_hub(source: str, revision: str | None, name: str) -> Path | None:
+    """A file of a hub model, fetched into the cache; None where the model has none, or cannot be had."""
+    from transformers.utils.hub import cached_file
+
+    silent = ("missing_entries", "connection_errors", "gated_repo")
+    how = {f"_raise_exceptions_for_{kind}": False for kind in silent}
+    try:
+        with quiet():
+            path = cached_file(
+                source, name, revision=revision, local_files_only=not _reachable(source, revision), **how
+            )
+    except Exception:  # whoever loads the model says what is wrong with it
+        return None
+    return None if path is None else Path(path)
 
 
 @cache
@@ -310,7 +422,12 @@ def load_config(spec: ModelSpec, checkpoint: Checkpoint) -> Any:
     with guarded(spec.source, "configuration", local=checkpoint.local):
         from transformers import AutoConfig
 
-        config = AutoConfig.from_pretrained(checkpoint.source, **load_options(spec, checkpoint))
+        if spec.loaded is not None:
+            config = spec.loaded.config()
+        else:
+            config = AutoConfig.from_pretrained(checkpoint.source, **load_options(spec, checkpoint))
+        if checkpoint.adapter is not None:
+            Adapter.read(checkpoint.adapter).configure_(config)
     if getattr(config, "is_encoder_decoder", False):
         raise StratoscopeError(
             f"'{spec.source}' is an encoder-decoder ({config.model_type}); only encoder-only and decoder-only"
@@ -324,11 +441,22 @@ def _fingerprint(spec: ModelSpec, checkpoint: Checkpoint, config: Any, encoder: 
         plain = {k: repr(v) for k, v in config.to_dict().items() if k not in _NOT_ARCHITECTURE}
         text = encoder.tokenizer.backend_tokenizer.to_str().encode()
         return f"random-init seed {spec.seed} of {digest([plain, hashlib.sha256(text).hexdigest()])}"
+    return identity(spec, checkpoint)
+
+
+def identity(spec: ModelSpec, checkpoint: Checkpoint) -> str:
+    """Which weights a model has: commit on the hub or sha256 of its files, of base and adapter alike."""
+    if spec.loaded is not None:
+        return spec.loaded.fingerprint
     if checkpoint.local:
         found = checkpoints.fingerprint(checkpoint)
         checkpoints.check_unchanged(checkpoint, found)
+    else:
+        found = str(_commit(checkpoint.source, checkpoint.revision))
+    if checkpoint.adapter is None:
         return found
-    return str(_commit(checkpoint.source, spec.revision))
+    both = f"{found} {Adapter.read(checkpoint.adapter).fingerprint}".encode()
+    return f"adapter sha256:{hashlib.sha256(both).hexdigest()}"
 
 
 _NOT_ARCHITECTURE = ("_name_or_path", "transformers_version", "dtype", "architectures", "_commit_hash")

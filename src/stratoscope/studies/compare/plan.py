@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
@@ -15,7 +14,7 @@ from stratoscope.core.model import ModelInfo
 from stratoscope.core.options import check_options
 from stratoscope.core.progress import Progress
 from stratoscope.data.corpus import Corpus
-from stratoscope.data.readers import read_corpus
+from stratoscope.data.readers import Data, corpus_of
 from stratoscope.measures.bootstrap import check_replicates
 from stratoscope.measures.table import ALL, parse, requests
 from stratoscope.measures.table import Request as Asked
@@ -116,16 +115,16 @@ class Plan:
         return {"device": self.devices, "dtype": {spec.label: seen.dtype for spec, seen in self.models}}
 
 
-def make_plan(models: Sequence[Model], data: str | Path | Corpus, options: CompareOptions, progress: Progress) -> Plan:
+def make_plan(models: Sequence[Model], data: Data, options: CompareOptions, progress: Progress) -> Plan:
     """Look at the models and the text, and refuse what cannot be compared."""
     check(options)
     specs = named([spec_of(m) for m in models], random_init=options.random_init, seed=options.seed)
     for spec in specs:
         choose_device(spec.device)
-    for source, revision in dict.fromkeys((spec.source, spec.revision) for spec in specs):
+    for source, revision in dict.fromkeys((s.source, s.revision) for s in specs if s.loaded is None):
         if revision is not None and locate(source).local:
             progress.note(f"revision '{revision}' is of hub models; it does nothing for the local '{source}'")
-    corpus = _corpus(data, options).sample(options.limit, options.seed)
+    corpus = corpus_of(data, **options.how_to_read).sample(options.limit, options.seed)
     if corpus.columns and options.text is None and not isinstance(data, Corpus):
         read = " and ".join(f"'{corpus.columns[role]}'" for role in ("text", "pair") if role in corpus.columns)
         progress.note(f"the text of {corpus.name} is read from column {read}; --text chooses another")
@@ -169,10 +168,7 @@ def named(specs: list[ModelSpec], *, random_init: bool = False, seed: int = 0) -
     if random_init:
         specs = [*specs, replace(specs[0], random_init=True, seed=seed, name=f"{specs[0].label}-random")]
     labels = [s.label for s in specs]
-    longer = [
-        f"{Path(s.source).resolve().parent.name}/{label}" if labels.count(label) > 1 else label
-        for s, label in zip(specs, labels, strict=True)
-    ]
+    longer = [s.full_label if labels.count(label) > 1 else label for s, label in zip(specs, labels, strict=True)]
     counted = [
         label if longer.count(label) == 1 else f"{label}-{longer[: k + 1].count(label)}"
         for k, label in enumerate(longer)
@@ -203,12 +199,3 @@ def check(options: CompareOptions) -> None:
         raise StratoscopeError(f"activations are saved by word, but the unit is '{options.unit}'; use unit 'word'")
     if options.memory is not None and options.memory < LEAST_MEMORY:
         raise StratoscopeError(f"expected --memory of at least 100MB, got {options.memory / 1e6:g}MB")
-
-
-def _corpus(data: str | Path | Corpus, options: CompareOptions) -> Corpus:
-    asked = options.how_to_read
-    if not isinstance(data, Corpus):
-        return read_corpus(str(data), **asked)
-    if name := next((name for name, value in asked.items() if value is not None), None):
-        raise StratoscopeError(f"{name}='{asked[name]}' says how to read a file, but data is a corpus; leave it out")
-    return data

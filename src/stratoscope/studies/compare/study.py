@@ -14,7 +14,7 @@ import torch
 from stratoscope.claims import judge_comparison
 from stratoscope.core.matrix import Matrix
 from stratoscope.core.progress import Progress, Silent
-from stratoscope.data.corpus import Corpus
+from stratoscope.data.readers import Data
 from stratoscope.measures.bootstrap import bootstrap, check_memory
 from stratoscope.measures.permuted import permuted_chance
 from stratoscope.measures.score import Scoring, score_layers
@@ -35,7 +35,7 @@ from stratoscope.studies.compare.plan import Plan, make_plan, named
 def compare(
     models: Model | Sequence[Model],
     *,
-    data: str | Path | Corpus,
+    data: Data,
     out: str | Path | None = None,
     options: CompareOptions | None = None,
     progress: Progress | None = None,
@@ -53,7 +53,7 @@ def compare(
 def study_similarity(
     models: Model | Sequence[Model],
     *,
-    data: str | Path | Corpus,
+    data: Data,
     out: str | Path | None = None,
     options: SimilarityOptions | None = None,
     progress: Progress | None = None,
@@ -78,7 +78,7 @@ def study_similarity(
 
 def _compare(
     models: Sequence[Model],
-    data: str | Path | Corpus,
+    data: Data,
     out: str | Path | None,
     options: CompareOptions,
     progress: Progress | None,
@@ -108,11 +108,12 @@ def _compare(
     return comparison
 
 
-def asked_of(plan: Plan, models: Model | Sequence[Model], data: str | Path | Corpus) -> dict[str, Any]:
+def asked_of(plan: Plan, models: Model | Sequence[Model], data: Data) -> dict[str, Any]:
     """The models and the data in the user's own words."""
     given = [spec for spec in plan.specs if not spec.random_init]
-    names = {"name": [spec.name for spec in given]} if any(spec_of(m).name for m in several(models)) else {}
-    asked = {"models": [spec.source for spec in given], **names, **data_asked(data), **models_asked(given)}
+    named = any(spec_of(m).name for m in several(models))
+    asked = {"models": [spec.source for spec in given], **data_asked(data), **models_asked(given)}
+    asked |= {"name": [spec.name for spec in given] if named else [], "base": given[0].base}
     return asked | ({} if given[0].dtype == "float32" else {"dtype": given[0].dtype})
 
 

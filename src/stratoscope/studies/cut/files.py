@@ -63,7 +63,7 @@ def write_cut(work: Work, judged: Judged, tested: Sequence[Tested], small: nn.Mo
         model={
             "name": side.spec.label,
             "source": side.spec.source,
-            "hub": not locate(side.spec.source).local,
+            "hub": side.spec.loaded is None and not locate(side.spec.source).local,
             "family": side.seen.family.name,
             "fingerprint": side.seen.fingerprint,
             "blocks": work.blocks,

@@ -16,7 +16,7 @@ from stratoscope.data.tasks.data import TaskData
 from stratoscope.models.surgery.blocks import exported
 from stratoscope.results.cut import Candidate, Cut, Tested
 from stratoscope.runs.run import Draw
-from stratoscope.studies.asked import Model, chosen, models_asked, request_for, run_study, task_asked
+from stratoscope.studies.asked import Model, chosen, models_asked, names_asked, request_for, run_study, task_asked
 from stratoscope.studies.checkpoint import is_whole
 from stratoscope.studies.cut.card import spelled
 from stratoscope.studies.cut.confirm import Loss, check_rows, confirm, loss_of, rows_needed, sequence
@@ -81,7 +81,14 @@ def cut(
         options,
         out,
         lambda running: _compute(Work(side, task, options.seed, options.batch_tokens, running, options, allowed)),
-        asked={"tuned": side.spec.source, "budget": allowed, **task_asked(task), **models_asked([side.spec])},
+        asked={
+            "tuned": side.spec.source,
+            "budget": allowed,
+            **task_asked(task),
+            **models_asked([side.spec]),
+            **names_asked([side.spec]),
+            "base": side.spec.base,
+        },
         progress=progress,
         draw=draw,
         whole=lambda folder, made: is_whole(folder, made.reload["weights"]),

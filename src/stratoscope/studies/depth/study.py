@@ -14,7 +14,16 @@ from stratoscope.models.text.examples import text_length
 from stratoscope.results.depth import Depth
 from stratoscope.results.finetuned import Finetuned
 from stratoscope.runs.run import Draw, Run
-from stratoscope.studies.asked import Model, chosen, models_asked, request_for, run_study, spec_of, task_asked
+from stratoscope.studies.asked import (
+    Model,
+    chosen,
+    models_asked,
+    names_asked,
+    request_for,
+    run_study,
+    spec_of,
+    task_asked,
+)
 from stratoscope.studies.depth.judge import Side, Work, judge
 from stratoscope.studies.depth.options import DepthOptions
 
@@ -45,7 +54,12 @@ def depth(
         options,
         out,
         lambda running: _compute(sides, task, options, running),
-        asked={**asked, **task_asked(task), **models_asked([sides[0].spec])},
+        asked={
+            **asked,
+            **task_asked(task),
+            **models_asked([sides[0].spec]),
+            **names_asked([side.spec for side in sides]),
+        },
         progress=progress,
         draw=draw,
     )

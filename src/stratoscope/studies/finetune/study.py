@@ -24,7 +24,7 @@ from stratoscope.models.train.freezing import Frozen, freeze_, parse_freeze
 from stratoscope.models.train.trainer import Schedule, Setup, Trained, planned_steps, train_, windows
 from stratoscope.results.finetuned import Finetuned
 from stratoscope.runs.run import Request, Run
-from stratoscope.studies.asked import Model, chosen, models_asked, run_study, spec_of, task_asked
+from stratoscope.studies.asked import Model, chosen, models_asked, names_asked, run_study, spec_of, task_asked
 from stratoscope.studies.checkpoint import is_whole, put_in_place, write_checkpoint
 from stratoscope.studies.finetune.options import FinetuneOptions, TrainingOptions
 from stratoscope.studies.finetune.recipes import RECIPES, Recipe, resolve
@@ -82,7 +82,7 @@ def finetune(
     Each seed is a run of its own. Further keywords are the fields of `FinetuneOptions`.
     """
     options, spec = chosen(FinetuneOptions, options, keywords), spec_of(base)
-    return tune(spec, task, out, options, progress or Silent(), asked={"base": spec.source})
+    return tune(spec, task, out, options, progress or Silent(), asked={"base": spec.source, **names_asked([spec])})
 
 
 def tune(

@@ -19,7 +19,17 @@ from stratoscope.results.comparison import Comparison
 from stratoscope.results.cut import Cut
 from stratoscope.results.study import LOCALIZATION, Study
 from stratoscope.runs.run import Draw, Run
-from stratoscope.studies.asked import Model, chosen, models_asked, request_for, run_study, several, spec_of, task_asked
+from stratoscope.studies.asked import (
+    Model,
+    chosen,
+    models_asked,
+    names_asked,
+    request_for,
+    run_study,
+    several,
+    spec_of,
+    task_asked,
+)
 from stratoscope.studies.compare.options import CompareOptions
 from stratoscope.studies.compare.plan import Plan, check, named, plan_of
 from stratoscope.studies.compare.study import score_plan, work_of
@@ -100,7 +110,7 @@ def study_finetuned(
         options,
         out,
         lambda running: replace(_compute(models, task, options, plans, running), cut=cut, refused=refused),
-        asked={**asked, **task_asked(task), **models_asked(given)},
+        asked={**asked, **task_asked(task), **models_asked(given), **names_asked(given)},
         work=sum(map(work_of, plans.values())),
         progress=progress,
         draw=draw,
@@ -169,6 +179,8 @@ def _check_across(specs: Sequence[ModelSpec], known: int) -> None:
 
 
 def _identity(spec: ModelSpec) -> tuple[str, str | None]:
+    if spec.loaded is not None:
+        return spec.loaded.fingerprint, None
     if locate(spec.source).local:
         return str(Path(spec.source).expanduser().resolve()), None
     return spec.source, spec.revision

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.corpus import Corpus
-from stratoscope.data.readers import read_corpus
+from stratoscope.data.readers import Data, corpus_of
 from stratoscope.models.open.loading import CAUSAL, ModelSpec, Survey, check_head, open_model, survey
 from stratoscope.models.read.perplexity import TEXTS, TextLosses, summaries, text_losses
 from stratoscope.results.perplexity import Perplexities
@@ -22,6 +22,7 @@ from stratoscope.studies.asked import (
     data_asked,
     model_info,
     models_asked,
+    names_asked,
     request_for,
     run_study,
     spec_of,
@@ -31,7 +32,7 @@ from stratoscope.studies.perplexity.options import PerplexityOptions
 
 def perplexity(
     model: Model,
-    data: str | Path | Corpus,
+    data: Data,
     *,
     out: str | Path | None = None,
     options: PerplexityOptions | None = None,
@@ -47,10 +48,9 @@ def perplexity(
     spec = spec_of(model)
     check_head(spec, CAUSAL)
     how = {"text": options.text, "columns": options.columns, "split": options.split}
-    corpus = data if isinstance(data, Corpus) else read_corpus(str(data), **how)
-    corpus = corpus.sample(options.limit, options.seed)
+    corpus = corpus_of(data, **how).sample(options.limit, options.seed)
     seen = survey(spec, progress=progress)
-    asked = {"model": spec.source, **data_asked(data), **models_asked([spec])}
+    asked = {"model": spec.source, **data_asked(data), **models_asked([spec]), **names_asked([spec]), "base": spec.base}
     inputs = {"model": [spec.label, seen.fingerprint, seen.dtype], "corpus": corpus.fingerprint}
     return run_study(
         request_for("perplexity", inputs, options),

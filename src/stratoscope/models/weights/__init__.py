@@ -1,0 +1,1 @@
+"""What checkpoints say of their weights, tensor by tensor, without a model."""
