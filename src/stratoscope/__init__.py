@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from stratoscope.studies.callback import StratoscopeCallback
     from stratoscope.studies.compare.study import compare
     from stratoscope.studies.cut.study import cut
+    from stratoscope.studies.decoder.study import cut_decoder
     from stratoscope.studies.depth.study import depth
     from stratoscope.studies.finetune.study import finetune
     from stratoscope.studies.finetuned.study import study_finetuned
@@ -33,6 +34,7 @@ __all__ = [
     "StratoscopeError",
     "compare",
     "cut",
+    "cut_decoder",
     "depth",
     "finetune",
     "load",
@@ -49,6 +51,7 @@ LATER = {
     "StratoscopeCallback": "studies.callback",
     "compare": "studies.compare.study",
     "cut": "studies.cut.study",
+    "cut_decoder": "studies.decoder.study",
     "depth": "studies.depth.study",
     "finetune": "studies.finetune.study",
     "load": "results.result",

@@ -60,6 +60,7 @@ KINDS: tuple[Kind, ...] = (
     _row("comparison", "result.json", "a comparison", "compare", "Comparison", format=3, page=True),
     _row("perplexity", "perplexity.json", "perplexities", "perplexity", "Perplexities", format=2, page=True),
     _row("cut", "cut.json", "a cut model", "cut", "Cut", format=2, page=True),
+    _row("decoder", "decoder.json", "a cut decoder", "cut", "CutDecoder", page=True),
     _row("finetuned", "finetune.json", "a fine-tuned model", "finetune", "Finetuned", format=2),
     _row("pruned", "prune.json", "a pruned model", "prune", "Pruned", format=2),
 )
