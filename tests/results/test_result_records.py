@@ -256,7 +256,14 @@ def test_a_record_that_lacks_a_field_is_damaged(name: str, tmp_path: Path) -> No
     RESULTS[name].save(tmp_path)
     path = tmp_path / RESULTS[name].kind().file
     plain = json.loads(path.read_bytes())
-    needed = {"comparison": "matrices", "depth": "full", "study": "tuned", "cut": "kept", "perplexity": "points"}
+    needed = {
+        "comparison": "matrices",
+        "depth": "full",
+        "study": "tuned",
+        "cut": "kept",
+        "decoder": "kept",
+        "perplexity": "points",
+    }
     for field in (needed.get(name, "weights"), "arrays_sha256"):
         less = {k: v for k, v in plain.items() if k not in (field, "sha256")}
         path.write_text(json.dumps(less | {"sha256": digest(less, length=64)}))

@@ -26,9 +26,9 @@ WORKS: Mapping[str, str] = {
     "Kriegeskorte et al. 2008": "Kriegeskorte, Mur, Bandettini (2008). Representational Similarity Analysis: "
     "Connecting the Branches of Systems Neuroscience. Frontiers in Systems Neuroscience.",
     "Men et al. 2024": "Men, Xu, Zhang, Wang, Lin, Lu, Han, Chen (2024). ShortGPT: Layers in Large Language Models are "
-    "More Redundant Than You Expect. arXiv:2403.03853.",
+    "More Redundant Than You Expect. arXiv.",
     "Gromov et al. 2024": "Gromov, Tirumala, Shapourian, Glorioso, Roberts (2024). The Unreasonable Ineffectiveness of "
-    "the Deeper Layers. arXiv:2403.17887.",
+    "the Deeper Layers. arXiv.",
 }
 
 

@@ -56,8 +56,9 @@ def _cards(result: Perplexities) -> Iterator[Card]:
     if not blocks:
         return
     before = result.points[-2]
-    ratio = times(Value(before.value / whole.value))
-    yield Card("Without the top block", _perplexity(before.point), f"{ratio} that of the whole model")
+    ratio = before.value / whole.value
+    note = f"{ratio:.2f} times that of the whole model" if ratio <= MOST else "far beyond that of the whole model"
+    yield Card("Without the top block", _perplexity(before.point), note)
     enough = next((k for k, p in enumerate(result.points) if p.value <= WITHIN * whole.value), blocks)
     yield Card(
         f"First layer within {WITHIN - 1:.0%} of the whole model",

@@ -43,9 +43,7 @@ def write_cut(work: Work, found: Chosen, removed: Removed, allowed: float) -> Cu
     whole, judged = (work.said(rows, *cut, label=label) for cut in ((), (removed, patch)))
     with work.cut((), patch) as model:
         small: Any = exported(model.module, work.kept(removed))
-    for config in (small.config, small.generation_config):
-        if getattr(config, "quantization_config", None) is not None:  # a GGUF's weights are plain ones by now
-            del config.quantization_config
+    _forget_gguf_(small)
     some = rows[:RELOADED]
     again = predictions(replace(work.model, module=small), work.encoded, some).losses
     if not np.allclose(again, judged.losses[:RELOADED], rtol=APART):
@@ -145,6 +143,14 @@ def model_card(made: CutDecoder) -> str:
     if made.warnings:
         lines += ["## Warnings", "", *(f"- {escaped(w)}" for w in made.warnings), ""]
     return "\n".join(lines)
+
+
+def _forget_gguf_(module: Any) -> None:
+    """The weights of a GGUF are plain ones once they are loaded; as a checkpoint they would be taken for packed."""
+    packed = getattr(module.config, "quantization_config", None)
+    if getattr(packed, "quant_method", None) == "gguf":
+        module.hf_quantizer = None
+        del module.config.quantization_config
 
 
 def _given(text: str, length: int) -> Callable[[Any], dict[str, Tensor]]:
