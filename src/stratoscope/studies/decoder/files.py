@@ -39,8 +39,7 @@ def write_cut(work: Work, found: Chosen, removed: Removed, allowed: float) -> Cu
     """Fill the run's folder with the model without these blocks, and return what `decoder.json` says of it."""
     assert work.run.folder is not None
     rows, tokens, patch = work.shares.confirm, work.tokens(work.shares.confirm), found.patches[removed]
-    label = f"confirming with {work.spec.label}"
-    whole, judged = (work.said(rows, *cut, label=label) for cut in ((), (removed, patch)))
+    whole, judged = (work.said(rows, *cut) for cut in ((), (removed, patch)))
     with work.cut((), patch) as model:
         small: Any = exported(model.module, work.kept(removed))
     _forget_gguf_(small)

@@ -113,7 +113,7 @@ class Work:
         with wearing(self.model.module, weights), keeping(self.model.module, self.kept(removed)):
             yield self.model
 
-    def said(self, texts: IntArray, removed: Removed = (), patch: Patch = (), *, label: str) -> Predicted:
+    def said(self, texts: IntArray, removed: Removed = (), patch: Patch = (), *, label: str = "") -> Predicted:
         """What the model, whole or cut, says of these texts."""
 
         def say(some: IntArray) -> Predicted:
@@ -198,7 +198,7 @@ def gaps(removed: Sequence[int]) -> list[Span]:
 def choose(work: Work) -> Chosen:
     """The best cut of every number of blocks, with the patch that helps it most, beside what others would choose."""
     rows, most = work.shares.choose, min(work.options.span_length, work.blocks - work.options.keep)
-    tokens, label = work.tokens(rows), f"reading with cuts of {work.spec.label}"
+    tokens = work.tokens(rows)
     whole = work.said(rows, label=f"reading with {work.spec.label}")
     if not np.isfinite(whole.losses).all():
         raise StratoscopeError(f"'{work.spec.label}' gives a probability that is not finite", "check its weights")
@@ -212,33 +212,35 @@ def choose(work: Work) -> Chosen:
         """(texts, 2): -log p, and tokens of which the whole model says the same first."""
         if not patch and (blocks[0], blocks[-1]) in spans and len(gaps(blocks)) == 1:
             return spans[blocks[0], blocks[-1]]
-        found = work.said(rows, blocks, patch, label=label)
+        found = work.said(rows, blocks, patch)
         return np.column_stack([found.losses, found.agreement(whole)])
 
     def over(scores: Floats) -> Value:
         return ratio(scores[:, 0], whole.losses, tokens, level=LEVEL)
 
-    for blocks in removed:
-        closed = [gap for gap in gaps(blocks) if gap in work.patches]
-        ways = [tuple((gap, r) for gap in closed) for r in range(len(RIDGES))] if closed else []
-        plain, made = said(blocks), {way: said(blocks, way) for way in ways}
-        best = min(made, key=lambda way: over(made[way]).value, default=())
-        helps = bool(made) and over(made[best]).value < over(plain).value
-        patches[blocks] = best if helps else ()
-        near, weak = moved.nearest_span(len(blocks)), moved.least_influential(len(blocks))
-        tried.append(
-            Tried(
-                removed=blocks,
-                ratio=over(plain),
-                patched=over(made[best]) if made else MISSING,
-                patch=helps,
-                agreement=float((made[best] if helps else plain)[:, 1].sum() / tokens.sum()),
-                angular=near,
-                angular_ratio=over(said(near)),
-                influence=weak,
-                influence_ratio=over(said(weak)),
+    with work.run.progress.step(f"judging cuts of {work.spec.label}", len(removed)) as advance:
+        for blocks in removed:
+            closed = [gap for gap in gaps(blocks) if gap in work.patches]
+            ways = [tuple((gap, r) for gap in closed) for r in range(len(RIDGES))] if closed else []
+            plain, made = said(blocks), {way: said(blocks, way) for way in ways}
+            best = min(made, key=lambda way: over(made[way]).value, default=())
+            helps = bool(made) and over(made[best]).value < over(plain).value
+            patches[blocks] = best if helps else ()
+            near, weak = moved.nearest_span(len(blocks)), moved.least_influential(len(blocks))
+            tried.append(
+                Tried(
+                    removed=blocks,
+                    ratio=over(plain),
+                    patched=over(made[best]) if made else MISSING,
+                    patch=helps,
+                    agreement=float((made[best] if helps else plain)[:, 1].sum() / tokens.sum()),
+                    angular=near,
+                    angular_ratio=over(said(near)),
+                    influence=weak,
+                    influence_ratio=over(said(weak)),
+                )
             )
-        )
+            advance(1)
     return Chosen(tuple(tried), patches, spans, whole)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -30,11 +31,11 @@ def predicted(
     texts: IntArray,
     *,
     key: Any,
-    label: str,
+    label: str = "",
 ) -> Predicted:
-    """What a model says of these texts; `say` asks it, and `key` is what it is made from."""
+    """What a model says of these texts: `say` asks it, `key` is what it is made from; a step where it has a label."""
     found = []
-    with running.progress.step(label, len(texts)) as advance:
+    with running.progress.step(label, len(texts)) if label else nullcontext(lambda n: None) as advance:
         for start in range(0, len(texts), PASSES_AT_ONCE):
             some = texts[start : start + PASSES_AT_ONCE]
 
