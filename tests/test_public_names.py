@@ -23,6 +23,7 @@ from stratoscope.studies.asked import chosen
 from stratoscope.studies.attention.options import AttentionOptions
 from stratoscope.studies.compare.options import CompareOptions, SimilarityOptions
 from stratoscope.studies.cut.options import CutOptions
+from stratoscope.studies.decoder.options import CutDecoderOptions
 from stratoscope.studies.depth.options import DepthOptions
 from stratoscope.studies.finetune.options import FinetuneOptions, TrainingOptions
 from stratoscope.studies.finetuned.options import StudyOptions
@@ -36,6 +37,7 @@ STUDIES: dict[str, tuple[str, type, tuple[Any, ...], dict[str, Any]]] = {
     "compare": ("compare.study", CompareOptions, (["a"],), {"data": "t.txt"}),
     "depth": ("depth.study", DepthOptions, ("a", "task"), {"base": "b", "out": "o"}),
     "cut": ("cut.study", CutOptions, ("a", "task"), {"budget": 0.1, "out": "o"}),
+    "cut_decoder": ("decoder.study", CutDecoderOptions, ("a", "t.txt"), {"max_ppl": "1.1x", "out": "o"}),
     "finetune": ("finetune.study", FinetuneOptions, ("a", "task"), {"out": "o"}),
     "prune": ("prune", TrainingOptions, ("a", "task"), {"drop": "top:1", "out": "o"}),
     "study_finetuned": ("finetuned.study", StudyOptions, ("a", ["b"], "task"), {"out": "o", "across": ["c"]}),

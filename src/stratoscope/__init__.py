@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from stratoscope.studies.callback import StratoscopeCallback
     from stratoscope.studies.compare.study import compare, study_similarity
     from stratoscope.studies.cut.study import cut
+    from stratoscope.studies.decoder.study import cut_decoder
     from stratoscope.studies.depth.study import depth
     from stratoscope.studies.finetune.study import finetune
     from stratoscope.studies.finetuned.study import study_finetuned
@@ -43,6 +44,7 @@ __all__ = [
     "attention",
     "compare",
     "cut",
+    "cut_decoder",
     "depth",
     "finetune",
     "fit_map",
@@ -68,6 +70,7 @@ LATER = {
     "align": "studies.align.study",
     "compare": "studies.compare.study",
     "cut": "studies.cut.study",
+    "cut_decoder": "studies.decoder.study",
     "depth": "studies.depth.study",
     "finetune": "studies.finetune.study",
     "fit_map": "aligners.fit",

@@ -174,3 +174,33 @@ def test_a_decoder_is_judged_by_perplexity(here: Path, command: Command) -> None
     assert ss.load("same").points == points
     ended = command("perplexity", "base", "--data", "t.txt", "--out", "no")
     assert ended.code == 2
+
+
+def test_a_decoder_is_cut_without_a_task(here: Path, command: Command) -> None:
+    tiny.checkpoint("llama", here / "decoder", head="causal", layers=3)
+    line = ["cut", "decoder", "--data", "t.txt", "--max-ppl", "1000x", "--out", "small"]
+    ended = command(*line)
+    assert ended.code == 0, ended.err
+    made = ss.load("small")
+    assert made.kind().name == "decoder"
+    assert f"{len(made.kept)} of 3" in ended.out
+    assert "stratoscope perplexity small --data t.txt" in ended.out
+    assert (here / "small" / "report.html").is_file()
+    again = command("cut", "--config", "small/run.yaml", "--out", "again")
+    assert again.code == 0, again.err
+    assert ss.load("again").kept == made.kept
+    for more, words in {
+        ("--budget", "0.1"): "got both",
+        ("--task", "sst2"): "no --task",
+        ("--label", "y"): "--label is for a task",
+        ("--head",): "--head",
+        ("--blocks", "top"): "span, any",
+    }.items():
+        refused = command(*line, *more, "--overwrite")
+        assert refused.code == 2
+        assert words in refused.err
+    assert (
+        "--no-patch is for a decoder"
+        in command("cut", "decoder", "--data", "rows.jsonl", "--budget", "0.1", "--no-patch", "--out", "no").err
+    )
+    assert "got neither" in command("cut", "decoder", "--data", "t.txt", "--out", "no").err

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import t
+from scipy.stats import sem, t
 
-from stratoscope.core.value import Interval, Value, spread, student
+from stratoscope.core.value import Interval, Value, ratio_of_sums, spread, student
 
 RNG = np.random.default_rng(0)
 DRAWN = RNG.normal(0.5, 0.1, (30, 2, 3))
@@ -64,3 +64,22 @@ def test_an_interval_stays_within_the_bounds_and_gaps_stay_gaps() -> None:
 def test_a_higher_level_is_wider_and_few_resamples_are_wider_still() -> None:
     assert student(0.99, 30) > student(0.95, 30) > student(0.5, 30) > 0
     assert student(0.95, 5) > student(0.95, 1000) == pytest.approx(1.96, abs=0.01)
+
+
+def test_a_ratio_of_sums_with_equal_counts_is_the_mean_with_students_interval() -> None:
+    x = np.random.default_rng(0).normal(0.1, 0.05, size=12)
+    found = ratio_of_sums(7 * x, np.full(12, 7.0), level=0.9)
+    low, high = t.interval(0.9, 11, loc=x.mean(), scale=sem(x))
+    assert (found.value, found.low, found.high) == pytest.approx((x.mean(), low, high))
+
+
+def test_a_ratio_of_sums_weighs_groups_by_their_counts_and_varies_as_resamples_do() -> None:
+    rng = np.random.default_rng(1)
+    counts = rng.integers(5, 50, size=200).astype(float)
+    sums = counts * rng.normal(0.1, 0.3, size=200)
+    found = ratio_of_sums(sums, counts, level=0.95)
+    assert found.value == pytest.approx(sums.sum() / counts.sum())
+    drawn = [sums[k].sum() / counts[k].sum() for k in rng.integers(200, size=(4000, 200))]
+    assert found.high - found.low == pytest.approx(np.quantile(drawn, 0.975) - np.quantile(drawn, 0.025), rel=0.08)
+    assert not ratio_of_sums(sums[:1], counts[:1], level=0.95).has_interval
+    assert ratio_of_sums(np.array([math.inf, 1.0]), np.ones(2), level=0.95).value == math.inf

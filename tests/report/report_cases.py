@@ -18,8 +18,9 @@ from stratoscope.results.alignment import Alignment, Injection, Recovery
 from stratoscope.results.attention import Attention, Pattern
 from stratoscope.results.comparison import Comparison
 from stratoscope.results.cut import Candidate, Cut, Tested
+from stratoscope.results.decoder import CutDecoder, Tried
 from stratoscope.results.depth import TUNED, TUNEDORIG, UNTUNED, Depth
-from stratoscope.results.perplexity import Perplexities, Perplexity
+from stratoscope.results.perplexity import Perplexities, Perplexity, Skipped
 from stratoscope.results.study import Study
 from stratoscope.results.weights import ParameterChange, Weights
 
@@ -247,7 +248,51 @@ def perplexities(blocks: int = 6) -> Perplexities:
     points = tuple(Perplexity(float(v), float(0.93 * v), float(1.07 * v), 4812, 200, 3) for v in values)
     model = ModelInfo("gpt", "org/gpt", "gpt2", blocks + 1, 256, "sha256:gpt")
     corpus = {"name": "wikitext", "fingerprint": "77aa", "texts": 200}
-    return Perplexities(model, corpus, points, statements=statements()[2:3], provenance=PROVENANCE)
+    more: dict[str, Any] = {"statements": statements()[2:3], "provenance": PROVENANCE}
+    return Perplexities(model, corpus, points, skipped(blocks), 32, **more)
+
+
+def skipped(blocks: int) -> tuple[Skipped, ...]:
+    """Spans of one or two blocks: the first cannot be spared at all, those in the middle best."""
+    found = []
+    for length in (1, 2):
+        for first in range(1, blocks - length + 2):
+            r = 7.1e48 if first == 1 else 1.03 ** (length * abs(2 * first - blocks)) + 0.02 * length
+            found.append(Skipped(first, first + length - 1, Value(r, 0.97 * r, 1.03 * r), 0.9 / length))
+    return tuple(found)
+
+
+def decoder(blocks: int = 6) -> CutDecoder:
+    """Two blocks were tried, one was confirmed, with a patch."""
+    spans = skipped(blocks)
+    one, two = Value(1.071, 1.05, 1.09), Value(1.197, 1.15, 1.24)
+    tried = (
+        Tried((3,), one, Value(1.045, 1.03, 1.06), True, 0.88, (2,), Value(1.09), (3,), one,
+              held_out=Value(1.048, 1.03, 1.066), verdict="confirmed"),
+        Tried((3, 4), two, Value(1.3, 1.2, 1.4), False, 0.8, (1, 2), Value(7.1e48), (2, 4), Value(1.21),
+              verdict="above the limit"),
+    )  # fmt: skip
+    return CutDecoder(
+        model={"name": "gpt", "source": "org/gpt", "hub": True, "family": "gpt2", "fingerprint": "f", "blocks": blocks},
+        kept=tuple(k for k in range(1, blocks + 1) if k != 3),
+        dropped=(3,),
+        patched=(2,),
+        corpus={"name": "wikitext", "fingerprint": "77aa", "texts": 300},
+        max_ppl=1.1,
+        confidence=0.95,
+        texts={"choose": 32, "fit": 120, "confirm": 148, "seed": 0},
+        tried=tried,
+        spans=spans,
+        before=Value(22.0, 20.0, 24.0),
+        after=Value(23.1, 21.0, 25.1),
+        ratio=tried[0].held_out,
+        agreement=Value(0.87, 0.85, 0.89),
+        length=96,
+        parameters={"before": 33_360_000, "after": 30_490_000},
+        latency={"ratio": 0.88, "low": 0.85, "high": 0.9, "rounds": 7, "texts": 8, "device": "cpu", "threads": 2},
+        reload={"rows": 4, "apart": 1e-6, "weights": "w"},
+        provenance=PROVENANCE,
+    )
 
 
 def alignment(layers: int = 7, models: int = 4) -> Alignment:
@@ -366,6 +411,7 @@ KINDS = {
     "alignment": alignment,
     "injection": injection,
     "recovery": recovery,
+    "decoder": decoder,
 }
 SMALL = {
     "attention": lambda: attention(2),
@@ -378,5 +424,6 @@ SMALL = {
     "alignment": lambda: alignment(3, 3),
     "injection": injection,
     "recovery": recovery,
+    "decoder": lambda: decoder(4),
 }
 """The same, small enough that a golden file can be read."""

@@ -19,9 +19,10 @@ from stratoscope.core.value import Interval, Value
 from stratoscope.results.attention import Attention, Pattern
 from stratoscope.results.comparison import Comparison
 from stratoscope.results.cut import Candidate, Cut, Tested
+from stratoscope.results.decoder import CutDecoder, Tried
 from stratoscope.results.depth import Depth
 from stratoscope.results.finetuned import Finetuned
-from stratoscope.results.perplexity import Perplexities, Perplexity
+from stratoscope.results.perplexity import Perplexities, Perplexity, Skipped
 from stratoscope.results.probing import LayerProbes, Layers, Neuron, NeuronProbes, Probing
 from stratoscope.results.pruned import Pruned
 from stratoscope.results.reproduction import Done, Reproduction
@@ -166,6 +167,31 @@ PERPLEXITIES = Perplexities(
     model=ModelInfo("gpt", "/g", "gpt2", 2, 8, "f"),
     corpus={"name": "c", "fingerprint": "x", "texts": 3},
     points=(Perplexity(math.inf, 10.0, math.inf, 30, 3, 1), Perplexity(12.5, 11.0, 14.0, 30, 3, 1)),
+    spans=(Skipped(1, 1, Value(math.inf), 0.25),),
+    span_texts=3,
+)
+
+DECODER = CutDecoder(
+    model={"name": "gpt", "source": "/g", "hub": False, "family": "gpt2", "fingerprint": "f", "blocks": 3},
+    kept=(1, 3),
+    dropped=(2,),
+    patched=(1,),
+    corpus={"name": "c", "fingerprint": "x", "texts": 30},
+    max_ppl=1.1,
+    confidence=0.95,
+    texts={"choose": 6, "fit": 12, "confirm": 12, "seed": 0},
+    tried=(
+        Tried((2,), Value(1.1, 1.0, 1.2), Value(1.05, 1.0, 1.1), True, 0.75, (3,), Value(math.inf), (2,), Value(1.1)),
+    ),
+    spans=(Skipped(2, 2, Value(1.1, 1.0, 1.2), 0.5),),
+    before=Value(10.0, 9.0, 11.0),
+    after=Value(10.5, 9.5, 11.5),
+    ratio=Value(1.05, 1.02, 1.08),
+    agreement=Value(0.75, 0.5, 1.0),
+    length=64,
+    parameters={"before": 30, "after": 20},
+    latency={"ratio": 0.75, "low": 0.5, "high": 1.0, "device": "cpu"},
+    reload={"rows": 4, "apart": 0.0, "weights": "w"},
 )
 
 PROBED = Curve("base", (0, 1), np.array([0.5, 0.75]), np.array([0.4, 0.7]), np.array([0.6, 0.8]),
@@ -246,7 +272,7 @@ RESULTS: dict[str, Result] = {
     r.KIND: r
     for r in (
         *(COMPARISON, ATTENTION, DEPTH, CUT, FINETUNED, PRUNED, PERPLEXITIES, PROBING, STUDY, REPRODUCTION),
-        *(alignment(), injection(), recovery(), WEIGHTS),
+        *(alignment(), injection(), recovery(), WEIGHTS, DECODER),
     )
 }
 

@@ -77,16 +77,16 @@ def test_options_say_which_texts_and_how_much_of_them(decoder: Path, tmp_path: P
 def test_a_killed_run_resumes_part_by_part(
     decoder: Path, reads: Reads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = perplexity(decoder, TEXTS)
+    whole = perplexity(decoder, TEXTS, span_length=0)
     monkeypatch.setattr(study, "TEXTS", 4)
     monkeypatch.setattr(losses, "TEXTS", 4)
     with pytest.raises(KilledError):
-        perplexity(decoder, TEXTS, out=tmp_path, progress=killing("perplexity", 8))
+        perplexity(decoder, TEXTS, out=tmp_path, progress=killing("perplexity", 8), span_length=0)
     assert len(list((tmp_path / "parts").glob("*.safetensors"))) == 2
     damaged, _ = sorted((tmp_path / "parts").glob("*.safetensors"))
     damaged.write_bytes(damaged.read_bytes()[:-8])
     reads.texts.clear()
-    found = perplexity(decoder, TEXTS, out=tmp_path)
+    found = perplexity(decoder, TEXTS, out=tmp_path, span_length=0)
     trials = 2 * 2  # two texts that try whether the model looks ahead, for each part
     assert len(reads) == 4 + 2 + trials
     assert [p.value for p in found] == pytest.approx([p.value for p in whole], rel=1e-6)

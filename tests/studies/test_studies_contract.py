@@ -31,6 +31,8 @@ from stratoscope.studies.compare.options import CompareOptions
 from stratoscope.studies.compare.study import compare
 from stratoscope.studies.cut import files as cut_files
 from stratoscope.studies.cut.study import CutOptions, cut
+from stratoscope.studies.decoder.options import CutDecoderOptions
+from stratoscope.studies.decoder.study import cut_decoder
 from stratoscope.studies.depth import judge
 from stratoscope.studies.depth.study import DepthOptions, depth
 from stratoscope.studies.finetune.options import FinetuneOptions, TrainingOptions
@@ -215,6 +217,20 @@ def surprised(m: Material) -> Case:
     )
 
 
+def shortened(m: Material) -> Case:
+    return Case(
+        lambda out, options, progress: cut_decoder(
+            m.decoder, m.text, max_ppl=1000, out=out, options=options, progress=progress
+        ),
+        CutDecoderOptions(length=40),
+        {"length": 20},
+        {"command": "cut", "tuned": str(m.decoder), "max_ppl": "1000x", "data": m.text, "length": 40},
+        ("confirming", 4),
+        alone=True,
+        varies=("latency",),
+    )
+
+
 def studied(m: Material) -> Case:
     task = distinct(16, 16)
     return Case(
@@ -242,6 +258,7 @@ CASES = {
         trained,
         pruned,
         surprised,
+        shortened,
         studied,
     )
 }

@@ -37,6 +37,10 @@ WORKS: Mapping[str, str] = {
     "Huh et al. 2024": "Huh, Cheung, Wang, Isola (2024). The Platonic Representation Hypothesis. ICML.",
     "Klabunde et al. 2025": "Klabunde, Schumacher, Strohmaier, Lemmerich (2025). Similarity of Neural Network Models: "
     "A Survey of Functional and Representational Measures. ACM Computing Surveys.",
+    "Men et al. 2024": "Men, Xu, Zhang, Wang, Lin, Lu, Han, Chen (2024). ShortGPT: Layers in Large Language Models are "
+    "More Redundant Than You Expect. arXiv.",
+    "Gromov et al. 2024": "Gromov, Tirumala, Shapourian, Glorioso, Roberts (2024). The Unreasonable Ineffectiveness of "
+    "the Deeper Layers. arXiv.",
 }
 
 

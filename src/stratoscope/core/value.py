@@ -92,3 +92,16 @@ def student(level: float, number: int) -> float:
     from scipy.special import stdtrit
 
     return float(stdtrit(number - 1, (1 + level) / 2))
+
+
+def ratio_of_sums(sums: Values, counts: Values, *, level: float) -> Value:
+    """Sum of `sums` over sum of `counts`, with its interval over the groups that they are given by, such as texts.
+
+    R = Σs / Σc, error² = n/(n−1) Σ(s − R c)² / (Σc)², times Student's t of n groups (Cochran 1977, eq. 6.13).
+    """
+    n, total = len(sums), counts.sum()
+    ratio = float(sums.sum() / total)
+    if n < 2 or not math.isfinite(ratio):
+        return Value(ratio)
+    half = student(level, n) * math.sqrt(n / (n - 1) * np.square(sums - ratio * counts).sum()) / total
+    return Value(ratio, ratio - half, ratio + half)

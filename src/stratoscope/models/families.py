@@ -44,6 +44,8 @@ class Family:
     """(path, configuration field) of what belongs to block 1 but lies outside it; a field of 0 means there is none."""
     needs_block: bool = False
     """The forward pass fails when there is no block at all."""
+    down: str | None = None
+    """Path inside a block of the projection that ends its feed-forward part, where what it says is added as it is."""
     detected: bool = False
     """Not from the table: the block list was found by looking, and verified when the model is opened."""
 
@@ -154,6 +156,7 @@ FAMILIES: tuple[Family, ...] = _table(
             blocks="h",
             final_norm="ln_f",
             cls="last",
+            down="mlp.c_proj",
             description="Pre-norm decoder, learned positions",
             reference="Radford et al. 2019, Language Models are Unsupervised Multitask Learners",
         ),
@@ -162,6 +165,7 @@ FAMILIES: tuple[Family, ...] = _table(
             blocks="layers",
             final_norm="norm",
             cls="last",
+            down="mlp.down_proj",
             description="Pre-norm decoder, rotary positions, gated feed-forward",
             reference="Touvron et al. 2023, arXiv:2302.13971",
         ),
@@ -171,6 +175,7 @@ FAMILIES: tuple[Family, ...] = _table(
             final_norm="norm",
             cls="last",
             per_layer=("layer_types",),
+            down="mlp.down_proj",
             description="Llama-like decoder with biased queries and keys",
             reference="Yang et al. 2024, arXiv:2407.10671",
         ),
@@ -180,6 +185,7 @@ FAMILIES: tuple[Family, ...] = _table(
             final_norm="norm",
             cls="last",
             per_layer=("layer_types",),
+            down="mlp.down_proj",
             description="Llama-like decoder with normalised queries and keys",
             reference="Yang et al. 2025, arXiv:2505.09388",
         ),

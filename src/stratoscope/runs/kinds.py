@@ -73,6 +73,7 @@ KINDS: tuple[Kind, ...] = (
     _row("probing", "probing.json", "probes of layers", "probe", "Probing", page=True),
     _row("weights", "weights.json", "a comparison of weights", "weights", "Weights", page=True),
     _row("cut", "cut.json", "a cut model", "cut", "Cut", format=2, page=True),
+    _row("decoder", "decoder.json", "a cut decoder", "cut", "CutDecoder", page=True),
     _row("finetuned", "finetune.json", "a fine-tuned model", "finetune", "Finetuned", format=2),
     _row("pruned", "prune.json", "a pruned model", "prune", "Pruned", format=2),
 )

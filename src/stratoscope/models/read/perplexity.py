@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ from stratoscope.models.families import answering, base, family_of, final_norm
 from stratoscope.models.heads.reading import Answer
 from stratoscope.models.open.guard import forward_options
 from stratoscope.models.open.loading import OpenedModel
-from stratoscope.models.read.loop import HIDDEN, Batch, Output, Reader, evaluating, read
+from stratoscope.models.read.loop import HIDDEN, LOGITS, Advance, Batch, Output, Reader, evaluating, read
 from stratoscope.models.text.encoder import Encoded, IntArray
 from stratoscope.models.text.examples import text_length
 from stratoscope.results.perplexity import Perplexity
@@ -51,7 +52,7 @@ class LossReader(Reader):
     def __init__(self, model: OpenedModel, texts: int) -> None:
         self.model = model
         self.norm = final_norm(model.module, family_of(model.module))
-        self.token_bytes = model.encoder.vocabulary * next(model.module.parameters()).element_size()
+        self.token_bytes = logit_bytes(model)
         self.sums: Floats = np.empty((0, texts))
         self.texts = texts
 
@@ -64,7 +65,71 @@ class LossReader(Reader):
             with answering(base(self.model.module), lambda *_, answer=answer, **__: answer):
                 logits = _logits(self.model.module, batch.inputs)
             assert logits is not None
-            self.sums[k, batch.positions] = _losses(logits, batch.inputs)
+            self.sums[k, batch.positions] = [loss for loss, _ in _judged(logits, batch.inputs)]
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What a model says of some texts, as it stands."""
+
+    losses: Floats
+    """(texts,) -log p over the predicted tokens of each."""
+    likely: IntArray
+    """(texts, most tokens of any text - 1) the likeliest token everywhere; -1 where the text has ended."""
+
+    def agreement(self, other: Predicted) -> IntArray:
+        """(texts,) predicted tokens of which both say the same first."""
+        same: IntArray = ((self.likely == other.likely) & (self.likely >= 0)).sum(axis=1)
+        return same
+
+
+class PredictionReader(Reader):
+    """-log p of every text and the likeliest tokens, from the model's own head."""
+
+    needs = frozenset({LOGITS})
+
+    def __init__(self, model: OpenedModel, texts: int, longest: int) -> None:
+        self.token_bytes = logit_bytes(model)
+        self.found = Predicted(np.empty(texts), np.full((texts, longest - 1), -1))
+
+    def update(self, batch: Batch, output: Output) -> None:
+        assert output.logits is not None
+        for k, (loss, likely) in zip(batch.positions, _judged(output.logits, batch.inputs), strict=True):
+            self.found.losses[k] = loss
+            self.found.likely[k, : len(likely)] = likely.cpu().numpy()
+
+
+def predictions(
+    model: OpenedModel,
+    encoded: Encoded,
+    texts: IntArray,
+    *,
+    batch_tokens: int | None = None,
+    advance: Advance = lambda n: None,
+) -> Predicted:
+    """What the model as it stands says of these texts, each of two tokens or more."""
+    reader = PredictionReader(model, len(texts), int(encoded.lengths.max()))
+    read(model, encoded, [reader], examples=texts, batch_tokens=batch_tokens, advance=advance)
+    return reader.found
+
+
+def against_whole(whole: Tensor, given: Mapping[str, Tensor]) -> Callable[[Tensor], Floats]:
+    """Scores of a decoder for `score_spans`: -log p of each text, and tokens of which the whole model says the same."""
+    first = [likely for _, likely in _judged(whole, given)]
+
+    def scores(logits: Tensor) -> Floats:
+        stacked = len(logits) // len(first)
+        repeated = {name: values.repeat(stacked, 1) for name, values in given.items()}
+        pairs = zip(_judged(logits, repeated), first * stacked, strict=True)
+        return np.array([(loss, int((likely == own).sum())) for (loss, likely), own in pairs])
+
+    return scores
+
+
+def logit_bytes(model: OpenedModel) -> int:
+    """Memory that the logits of one token take."""
+    size: int = next(model.module.parameters()).element_size()
+    return model.encoder.vocabulary * size
 
 
 def text_losses(
@@ -139,15 +204,13 @@ def _logits(module: nn.Module, inputs: dict[str, Tensor]) -> Tensor | None:
     return logits if logits is not None and logits.dim() == 3 else None
 
 
-def _losses(logits: Tensor, inputs: dict[str, Tensor]) -> Floats:
-    """Sum of -log p over the predicted tokens of each text (batch,), padding left out."""
-    found = []
+def _judged(logits: Tensor, inputs: Mapping[str, Tensor]) -> Iterator[tuple[float, Tensor]]:
+    """Of each text the sum of -log p over its predicted tokens and the likeliest tokens, padding left out."""
     # Text by text, so that the vocabulary is widened to float32 and normalised for one of them at a time.
     for said, ids, mask in zip(logits, inputs["input_ids"], inputs["attention_mask"], strict=True):
         wanted = ids[1 : int(mask.sum())]
         loss = nn.functional.cross_entropy(said[: len(wanted)].float(), wanted, reduction="none")
-        found.append(float(loss.cpu().double().sum()))
-    return np.array(found)
+        yield float(loss.cpu().double().sum()), said[: len(wanted)].argmax(dim=-1)
 
 
 def _summary(losses: Floats, tokens: IntArray, cut: int) -> Perplexity:

@@ -19,6 +19,8 @@ class CutOptions:
     batch_tokens: int | None = batch_tokens()
     head: bool = option(False, "Tune the head further for the layer it will read.")
     confidence: float = option(0.95, "Confidence level that the loss stays within the budget.")
-    blocks: str = option(TOP, "top: truncate; any: skip any span of blocks.")
+    blocks: str | None = option(
+        None, "top: truncate (default); any: skip any span; of a decoder span (default) or any: any set of blocks."
+    )
     keep: int = option(1, "Smallest number of blocks that stay.", least=1)
     overwrite: bool = overwrite()

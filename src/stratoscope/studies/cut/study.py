@@ -67,7 +67,8 @@ def cut(
     `CutOptions`.
     """
     options, progress = chosen(CutOptions, options, keywords), progress or Silent()
-    allowed = parse_budget(budget)
+    allowed, asked = parse_budget(budget), options
+    options = replace(options, blocks=options.blocks or TOP)
     check(options)
     check_rows(len(task.validation), metric_named(task.metric), budget=allowed, confidence=options.confidence)
     [side] = two_sides(tuned, None, task, options.length, progress)
@@ -78,7 +79,7 @@ def cut(
         )
     made = run_study(
         request_for("cut", inputs_of([side], task), options, budget=allowed),
-        options,
+        asked,
         out,
         lambda running: _compute(Work(side, task, options.seed, options.batch_tokens, running, options, allowed)),
         asked={

@@ -34,7 +34,7 @@ def check(options: CutOptions) -> None:
     if not 0.5 < options.confidence < 1:
         raise StratoscopeError(f"expected a --confidence above 0.5 and below 1, got {options.confidence:g}")
     if options.blocks not in BLOCKS:
-        raise unknown_name("choice of blocks", options.blocks, BLOCKS)
+        raise unknown_name("choice of blocks", str(options.blocks), BLOCKS)
     if options.head and options.blocks != TOP:
         raise StratoscopeError("a head is tuned for a cut from the top only; leave out --head or --blocks any")
 

@@ -14,6 +14,8 @@ class PerplexityOptions:
     limit: int | None = option(None, "Use a random sample of N texts.")
     seed: int = seed()
     length: int | None = option(None, "Tokens kept of a text.")
+    span_length: int = option(4, "Longest span of blocks to skip; 0 skips none.", least=0)
+    span_texts: int = option(32, "Skip spans on a random sample of N texts.", least=1)
     text: str | None = option(None, "Column that holds the text.")
     columns: str | None = option(None, "Names of the columns of a CSV or TSV without a header.")
     split: str | None = option(None, "Split of a hub data set.")

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.corpus import Corpus
 from stratoscope.data.readers import Data, corpus_of
-from stratoscope.models.open.loading import CAUSAL, ModelSpec, Survey, check_head, open_model, survey
-from stratoscope.models.read.perplexity import TEXTS, TextLosses, summaries, text_losses
-from stratoscope.results.perplexity import Perplexities
+from stratoscope.models.open.loading import CAUSAL, ModelSpec, OpenedModel, Survey, check_head, open_model, survey
+from stratoscope.models.read.perplexity import TEXTS, Predicted, TextLosses, predictions, summaries, text_losses
+from stratoscope.models.text.encoder import IntArray
+from stratoscope.models.text.examples import text_length
+from stratoscope.results.perplexity import Perplexities, Skipped
 from stratoscope.runs.run import Draw, Run
 from stratoscope.studies.asked import (
     Model,
@@ -28,6 +32,7 @@ from stratoscope.studies.asked import (
     spec_of,
 )
 from stratoscope.studies.perplexity.options import PerplexityOptions
+from stratoscope.studies.perplexity.spans import predicted, skipped, spans_of
 
 
 def perplexity(
@@ -40,9 +45,10 @@ def perplexity(
     draw: Draw | None = None,
     **keywords: Any,
 ) -> Perplexities:
-    """Perplexity of a decoder truncated to 0, 1, ..., L blocks; further keywords are the fields of `PerplexityOptions`.
+    """Perplexity of a decoder truncated to 0, 1, ..., L blocks, and without every span of a few of them.
 
-    Nothing is tuned: the final norm and the language-model head read each layer as they are.
+    Nothing is tuned: the final norm and the language-model head read each layer as they are. Further keywords are the
+    fields of `PerplexityOptions`.
     """
     options, progress = chosen(PerplexityOptions, options, keywords), progress or Silent()
     spec = spec_of(model)
@@ -79,4 +85,38 @@ def _compute(spec: ModelSpec, seen: Survey, corpus: Corpus, options: PerplexityO
             parts.append(TextLosses(t["sums"].numpy(), t["tokens"].numpy(), int(t["truncated"])))
             advance(min(TEXTS, len(corpus) - first))
     about = {"name": corpus.name, "fingerprint": corpus.fingerprint, "texts": len(corpus)}
-    return Perplexities(model_info(spec, seen), about, tuple(summaries(parts, corpus)))
+    points = tuple(summaries(parts, corpus))
+    spans, texts = _spans(opened, seen, corpus, options, running)
+    return Perplexities(model_info(spec, seen), about, points, spans, texts)
+
+
+def _spans(
+    opened: Callable[[], OpenedModel], seen: Survey, corpus: Corpus, options: PerplexityOptions, running: Run
+) -> tuple[tuple[Skipped, ...], int]:
+    """Every span that was skipped, and on how many texts."""
+    blocks = seen.layers - 1
+    if not (options.span_length and blocks):
+        return (), 0
+    corpus = corpus.sample(options.span_texts, options.seed)
+    encoded = seen.encoder.encode(corpus.sentences[:], truncate=text_length(seen.encoder, options.length))
+    texts = np.flatnonzero(encoded.lengths > 1)
+    if not len(texts):
+        return (), 0
+    key = [seen.fingerprint, seen.dtype, seen.device, corpus.fingerprint, options.length]
+    name, tokens = seen.spec.label, options.batch_tokens
+
+    def say(some: IntArray) -> Predicted:
+        return predictions(opened(), encoded, some, batch_tokens=tokens)
+
+    whole = predicted(running, say, texts, key=key, label=f"reading with {name}")
+    scores = skipped(
+        running,
+        opened,
+        encoded,
+        texts,
+        longest=min(options.span_length, blocks),
+        key=key,
+        label=f"skipping blocks of {name}",
+        batch_tokens=tokens,
+    )
+    return spans_of(scores, whole, (encoded.lengths[texts] - 1).astype(float)), len(texts)

@@ -1,0 +1,1 @@
+"""A smaller decoder, judged by perplexity."""
