@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from stratoscope.core.matrix import Matrix
     from stratoscope.core.value import Value
     from stratoscope.results.comparison import Comparison
-    from stratoscope.results.cut import Cut
-    from stratoscope.results.depth import Depth
+    from stratoscope.results.cutting.cut import Cut
+    from stratoscope.results.cutting.depth import Depth
+    from stratoscope.results.cutting.perplexity import Perplexity
     from stratoscope.results.finetuned import Finetuned
-    from stratoscope.results.perplexity import Perplexity
     from stratoscope.results.study import Study
 
 Facts = dict[str, Any]

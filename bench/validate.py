@@ -34,9 +34,9 @@ from stratoscope.models.open.loading import ModelSpec, choose_device, open_model
 from stratoscope.models.text.examples import tokenise
 from stratoscope.models.train.freezing import freeze_
 from stratoscope.models.train.trainer import Schedule, Setup, train_
-from stratoscope.report.sections.depth import droppable
+from stratoscope.report.sections.cutting.depth import droppable
 from stratoscope.results.comparison import Comparison
-from stratoscope.results.depth import TUNED, UNTUNED, Depth
+from stratoscope.results.cutting.depth import TUNED, UNTUNED, Depth
 from stratoscope.results.study import Study
 from stratoscope.studies.depth.options import DepthOptions
 from stratoscope.studies.depth.study import depth

@@ -14,7 +14,7 @@ from stratoscope.core.model import ModelInfo
 from stratoscope.core.statement import Statement
 from stratoscope.core.value import Interval, Value
 from stratoscope.results.comparison import Comparison
-from stratoscope.results.depth import Depth
+from stratoscope.results.cutting.depth import Depth
 
 Score = Callable[[str, float, str, float], float]
 """From two layers, each by its model and its depth between 0 and 1, to their similarity."""

@@ -24,7 +24,7 @@ from stratoscope.core.model import ModelInfo
 from stratoscope.core.statement import FAILS, HOLDS, OPEN, Statement
 from stratoscope.core.value import Value
 from stratoscope.results.comparison import Comparison
-from stratoscope.results.depth import TUNED, TUNEDORIG, UNTUNED, Depth
+from stratoscope.results.cutting.depth import TUNED, TUNEDORIG, UNTUNED, Depth
 from stratoscope.results.study import Study
 
 BASE, ONE, TWO, OTHER = (model(name) for name in ("base", "ft1", "ft2", "other"))

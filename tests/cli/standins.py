@@ -17,10 +17,10 @@ from stratoscope.core.model import ModelInfo
 from stratoscope.core.statement import FAILS, HOLDS, OPEN, Statement
 from stratoscope.core.value import MISSING, Value
 from stratoscope.results.comparison import Comparison
-from stratoscope.results.cut import Cut
-from stratoscope.results.depth import Depth
+from stratoscope.results.cutting.cut import Cut
+from stratoscope.results.cutting.depth import Depth
+from stratoscope.results.cutting.perplexity import Perplexities, Perplexity
 from stratoscope.results.finetuned import Finetuned
-from stratoscope.results.perplexity import Perplexities, Perplexity
 from stratoscope.results.probing import LayerProbes, Layers, Probing
 from stratoscope.results.reproduction import Reproduction
 from stratoscope.results.study import Study

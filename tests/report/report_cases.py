@@ -17,10 +17,10 @@ from stratoscope.core.value import MISSING, Interval, Value
 from stratoscope.results.alignment import Alignment, Injection, Recovery
 from stratoscope.results.attention import Attention, Pattern
 from stratoscope.results.comparison import Comparison
-from stratoscope.results.cut import Candidate, Cut, Tested
-from stratoscope.results.decoder import CutDecoder, Tried
-from stratoscope.results.depth import TUNED, TUNEDORIG, UNTUNED, Depth
-from stratoscope.results.perplexity import Perplexities, Perplexity, Skipped
+from stratoscope.results.cutting.cut import Candidate, Cut, Tested
+from stratoscope.results.cutting.decoder import CutDecoder, Tried
+from stratoscope.results.cutting.depth import TUNED, TUNEDORIG, UNTUNED, Depth
+from stratoscope.results.cutting.perplexity import Perplexities, Perplexity, Skipped
 from stratoscope.results.study import Study
 from stratoscope.results.weights import ParameterChange, Weights
 

@@ -22,7 +22,7 @@ from stratoscope.core.value import Value
 from stratoscope.report import draw
 from stratoscope.report.outline import sections_of
 from stratoscope.report.pictures import SCALE, Bar, Bars, Box, Boxes, Heatmap
-from stratoscope.results.pruned import Pruned
+from stratoscope.results.cutting.pruned import Pruned
 
 SCRIPT = """
 import hashlib, sys

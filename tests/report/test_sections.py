@@ -12,7 +12,7 @@ from stratoscope.core.model import ModelInfo
 from stratoscope.core.value import Value
 from stratoscope.report.outline import answer, sections_of
 from stratoscope.report.pictures import Curves, Panels
-from stratoscope.report.sections.depth import droppable
+from stratoscope.report.sections.cutting.depth import droppable
 
 
 def cards(result):

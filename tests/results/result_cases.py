@@ -18,13 +18,13 @@ from stratoscope.core.statement import HOLDS, OPEN, Statement
 from stratoscope.core.value import Interval, Value
 from stratoscope.results.attention import Attention, Pattern
 from stratoscope.results.comparison import Comparison
-from stratoscope.results.cut import Candidate, Cut, Tested
-from stratoscope.results.decoder import CutDecoder, Tried
-from stratoscope.results.depth import Depth
+from stratoscope.results.cutting.cut import Candidate, Cut, Tested
+from stratoscope.results.cutting.decoder import CutDecoder, Tried
+from stratoscope.results.cutting.depth import Depth
+from stratoscope.results.cutting.perplexity import Perplexities, Perplexity, Skipped
+from stratoscope.results.cutting.pruned import Pruned
 from stratoscope.results.finetuned import Finetuned
-from stratoscope.results.perplexity import Perplexities, Perplexity, Skipped
 from stratoscope.results.probing import LayerProbes, Layers, Neuron, NeuronProbes, Probing
-from stratoscope.results.pruned import Pruned
 from stratoscope.results.reproduction import Done, Reproduction
 from stratoscope.results.result import Result
 from stratoscope.results.study import Study

@@ -20,8 +20,8 @@ from stratoscope.core.value import Value
 from stratoscope.data.corpus import Corpus, Sentence
 from stratoscope.models.open.loading import CAUSAL, ModelSpec, open_model
 from stratoscope.models.surgery.blocks import keeping
-from stratoscope.results.decoder import CutDecoder
-from stratoscope.results.perplexity import times
+from stratoscope.results.cutting.decoder import CutDecoder
+from stratoscope.results.cutting.perplexity import times
 from stratoscope.runs.folder import RunFolder
 from stratoscope.studies.cut.study import NothingToCutError
 from stratoscope.studies.decoder.options import parse_max_ppl

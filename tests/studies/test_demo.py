@@ -10,7 +10,7 @@ from toys import Reads, Told, distinct, plain
 
 import stratoscope.demo.run as demo
 from stratoscope.demo.assets import MINILM, REVIEWS, Asset
-from stratoscope.results.cut import Cut
+from stratoscope.results.cutting.cut import Cut
 from stratoscope.results.study import Study
 
 SMALL = demo.Size(train=64, validation=80, compared=16, bootstrap=20, budget=0.9)

@@ -20,7 +20,7 @@ from stratoscope.models.read import store
 from stratoscope.models.read.head import predict
 from stratoscope.models.surgery.blocks import keeping
 from stratoscope.models.text.examples import tokenise
-from stratoscope.results.depth import Depth
+from stratoscope.results.cutting.depth import Depth
 from stratoscope.runs.folder import RunFolder
 from stratoscope.studies.depth import judge
 from stratoscope.studies.depth.study import DepthOptions, depth

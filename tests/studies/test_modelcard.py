@@ -6,7 +6,7 @@ from typing import Any
 from huggingface_hub import ModelCard
 
 from stratoscope.core.value import Value
-from stratoscope.results import cut as results
+from stratoscope.results.cutting import cut as results
 from stratoscope.studies.cut.card import escaped, model_card, spelled
 
 

@@ -16,7 +16,7 @@ from stratoscope.models.open.loading import CAUSAL, ModelSpec, open_model
 from stratoscope.models.read import perplexity as losses
 from stratoscope.models.read.perplexity import summaries, text_losses
 from stratoscope.models.surgery.blocks import exported
-from stratoscope.results.perplexity import Perplexities
+from stratoscope.results.cutting.perplexity import Perplexities
 from stratoscope.studies.compare.study import compare
 from stratoscope.studies.perplexity import study
 from stratoscope.studies.perplexity.options import PerplexityOptions

@@ -23,7 +23,7 @@ from stratoscope.core.curve import Curve
 from stratoscope.core.value import Interval, Values
 from stratoscope.data.metrics import INTERVAL
 from stratoscope.measures.structure import stacked
-from stratoscope.results.depth import TUNED, TUNEDORIG, UNTUNED, Depth
+from stratoscope.results.cutting.depth import TUNED, TUNEDORIG, UNTUNED, Depth
 
 RESEMBLING = 0.5
 """Layers less similar than this do not resemble each other."""

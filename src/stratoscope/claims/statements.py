@@ -23,7 +23,7 @@ from stratoscope.core.statement import OPEN, Statement
 from stratoscope.measures.structure import LOCALIZING
 from stratoscope.results.attention import Attention
 from stratoscope.results.comparison import Comparison
-from stratoscope.results.depth import TUNED, TUNEDORIG, UNTUNED, Depth
+from stratoscope.results.cutting.depth import TUNED, TUNEDORIG, UNTUNED, Depth
 from stratoscope.results.finetuned import Finetuned
 from stratoscope.results.study import LOCALIZATION, Study
 

@@ -18,18 +18,15 @@ from stratoscope.cli.commands import (
     attention,
     compare,
     cut,
-    demo,
     depth,
-    findings,
     finetune,
-    lists,
     perplexity,
     probe,
-    report,
     reproduce,
     study,
     weights,
 )
+from stratoscope.cli.commands.about import demo, findings, lists, report
 from stratoscope.cli.options import Command
 from stratoscope.cli.usage import Commands, UsageError, usage_sentence
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.core.model import ModelInfo
 from stratoscope.results.comparison import Comparison
-from stratoscope.results.cut import Cut
-from stratoscope.results.depth import Depth
+from stratoscope.results.cutting.cut import Cut
+from stratoscope.results.cutting.depth import Depth
 from stratoscope.results.result import Result
 
 LOCALIZATION = "localization"

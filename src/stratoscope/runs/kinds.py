@@ -48,34 +48,48 @@ def _named(path: str) -> Any:
     return getattr(import_module(module), name)
 
 
-def _row(name: str, file: str, what: str, command: str, cls: str, *, format: int = 1, page: bool = False) -> Kind:
-    """A row whose class is in `results` and whose sections are in `report.sections`, under the kind's name."""
-    sections = f"stratoscope.report.sections.{name}:sections" if page else ""
-    return Kind(name, file, what, command, format, f"stratoscope.results.{name}:{cls}", sections)
-
-
-def _named_in(module: str, name: str, file: str, what: str, command: str, cls: str) -> Kind:
-    """A row whose class and sections stand in the module of another kind."""
-    sections = f"stratoscope.report.sections.{module}:{name}_sections"
-    return Kind(name, file, what, command, 1, f"stratoscope.results.{module}:{cls}", sections)
+def _row(
+    name: str, file: str, what: str, command: str, cls: str, *, at: str = "", format: int = 1, page: str = "sections"
+) -> Kind:
+    """A row whose class and sections stand in modules of the same name, `at` or the kind's own."""
+    sections = f"stratoscope.report.sections.{at or name}:{page}" if page else ""
+    return Kind(name, file, what, command, format, f"stratoscope.results.{at or name}:{cls}", sections)
 
 
 KINDS: tuple[Kind, ...] = (
-    _row("study", "study.json", "a study", "study finetuned", "Study", format=2, page=True),
-    _row("depth", "depth.json", "a model judged at every depth", "depth", "Depth", format=2, page=True),
-    _row("reproduction", "reproduction.json", "a reproduction", "reproduce", "Reproduction", page=True),
-    _row("comparison", "result.json", "a comparison", "compare", "Comparison", format=3, page=True),
-    _row("attention", "attention.json", "a comparison of attention", "attention", "Attention", page=True),
-    _row("perplexity", "perplexity.json", "perplexities", "perplexity", "Perplexities", format=2, page=True),
-    _row("alignment", "alignment.json", "maps between models", "align", "Alignment", page=True),
-    _named_in("alignment", "injection", "injection.json", "injected states", "inject", "Injection"),
-    _named_in("alignment", "recovery", "recovery.json", "a recovered bijection", "study recovery", "Recovery"),
-    _row("probing", "probing.json", "probes of layers", "probe", "Probing", page=True),
-    _row("weights", "weights.json", "a comparison of weights", "weights", "Weights", page=True),
-    _row("cut", "cut.json", "a cut model", "cut", "Cut", format=2, page=True),
-    _row("decoder", "decoder.json", "a cut decoder", "cut", "CutDecoder", page=True),
-    _row("finetuned", "finetune.json", "a fine-tuned model", "finetune", "Finetuned", format=2),
-    _row("pruned", "prune.json", "a pruned model", "prune", "Pruned", format=2),
+    _row("study", "study.json", "a study", "study finetuned", "Study", format=2),
+    _row("depth", "depth.json", "a model judged at every depth", "depth", "Depth", format=2, at="cutting.depth"),
+    _row("reproduction", "reproduction.json", "a reproduction", "reproduce", "Reproduction"),
+    _row("comparison", "result.json", "a comparison", "compare", "Comparison", format=3),
+    _row("attention", "attention.json", "a comparison of attention", "attention", "Attention"),
+    _row(
+        "perplexity", "perplexity.json", "perplexities", "perplexity", "Perplexities", format=2, at="cutting.perplexity"
+    ),
+    _row("alignment", "alignment.json", "maps between models", "align", "Alignment"),
+    _row(
+        "injection",
+        "injection.json",
+        "injected states",
+        "inject",
+        "Injection",
+        at="alignment",
+        page="injection_sections",
+    ),
+    _row(
+        "recovery",
+        "recovery.json",
+        "a recovered bijection",
+        "study recovery",
+        "Recovery",
+        at="alignment",
+        page="recovery_sections",
+    ),
+    _row("probing", "probing.json", "probes of layers", "probe", "Probing"),
+    _row("weights", "weights.json", "a comparison of weights", "weights", "Weights"),
+    _row("cut", "cut.json", "a cut model", "cut", "Cut", format=2, at="cutting.cut"),
+    _row("decoder", "decoder.json", "a cut decoder", "cut", "CutDecoder", at="cutting.decoder"),
+    _row("finetuned", "finetune.json", "a fine-tuned model", "finetune", "Finetuned", format=2, page=""),
+    _row("pruned", "prune.json", "a pruned model", "prune", "Pruned", format=2, page="", at="cutting.pruned"),
 )
 """Every kind; where a folder has the files of two, as a study with a cut has, the first tells what it is."""
 

@@ -12,8 +12,8 @@ from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.tasks.data import TaskData
 from stratoscope.models.open.loading import ModelSpec, open_model, survey
 from stratoscope.models.surgery.blocks import exported, parse_drop
+from stratoscope.results.cutting.pruned import Pruned
 from stratoscope.results.finetuned import Finetuned
-from stratoscope.results.pruned import Pruned
 from stratoscope.runs.run import Request, Run
 from stratoscope.studies.asked import Model, chosen, models_asked, names_asked, run_study, spec_of, task_asked
 from stratoscope.studies.checkpoint import is_whole, put_in_place, write_checkpoint

@@ -20,7 +20,7 @@ from stratoscope.models.open.loading import OpenedModel
 from stratoscope.models.read.loop import HIDDEN, LOGITS, Advance, Batch, Output, Reader, evaluating, read
 from stratoscope.models.text.encoder import Encoded, IntArray
 from stratoscope.models.text.examples import text_length
-from stratoscope.results.perplexity import Perplexity
+from stratoscope.results.cutting.perplexity import Perplexity
 
 TRIAL = 16
 """Tokens of the text on which a model is tried for looking ahead."""

@@ -12,8 +12,8 @@ from stratoscope.core.matrix import Matrix
 from stratoscope.report.labels import count, number, points, printable, ranges, shorten, slugs
 from stratoscope.report.outline import Card, Section, Sections, Switch
 from stratoscope.report.pictures import Heatmap, Panels, color_range, constant_layers
-from stratoscope.report.sections import cut as cut_page
-from stratoscope.report.sections import depth as depth_page
+from stratoscope.report.sections.cutting import cut as cut_page
+from stratoscope.report.sections.cutting import depth as depth_page
 from stratoscope.report.sections.layers import (
     HEADLINE,
     blocks_tables,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from stratoscope.claims.scores import spans
 from stratoscope.core.value import Value
 from stratoscope.data.tasks.data import CHOICE
-from stratoscope.results.cut import Cut
+from stratoscope.results.cutting.cut import Cut
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
 

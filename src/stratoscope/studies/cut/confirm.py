@@ -19,7 +19,7 @@ from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.value import Value
 from stratoscope.data.metrics import REPLICATES, Floats, Metric, difference_interval
 from stratoscope.models.text.encoder import IntArray
-from stratoscope.results.cut import Candidate, Tested
+from stratoscope.results.cutting.cut import Candidate, Tested
 
 ROUNDING = 1e-12
 

@@ -21,7 +21,7 @@ from stratoscope.models.read.head import predict
 from stratoscope.models.surgery.latency import ROUNDS, latency_ratio
 from stratoscope.models.surgery.reload import check_reload
 from stratoscope.models.text.encoder import IntArray
-from stratoscope.results.cut import Cut, Tested
+from stratoscope.results.cutting.cut import Cut, Tested
 from stratoscope.studies.checkpoint import put_in_place, weights_of, write_checkpoint
 from stratoscope.studies.cut.card import model_card
 from stratoscope.studies.cut.work import Judged, Work

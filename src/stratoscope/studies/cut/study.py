@@ -14,7 +14,7 @@ from stratoscope.core.value import Value
 from stratoscope.data.metrics import metric_named
 from stratoscope.data.tasks.data import TaskData
 from stratoscope.models.surgery.blocks import exported
-from stratoscope.results.cut import Candidate, Cut, Tested
+from stratoscope.results.cutting.cut import Candidate, Cut, Tested
 from stratoscope.runs.run import Draw
 from stratoscope.studies.asked import Model, chosen, models_asked, names_asked, request_for, run_study, task_asked
 from stratoscope.studies.checkpoint import is_whole

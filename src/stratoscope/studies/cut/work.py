@@ -21,7 +21,7 @@ from stratoscope.models.surgery.blocks import keeping
 from stratoscope.models.surgery.spans import score_spans
 from stratoscope.models.text.encoder import IntArray
 from stratoscope.models.text.examples import Floats
-from stratoscope.results.cut import Candidate
+from stratoscope.results.cutting.cut import Candidate
 from stratoscope.studies.cut.confirm import halves
 from stratoscope.studies.cut.options import ANY, BLOCKS, TOP, CutOptions
 from stratoscope.studies.depth.judge import Work as Judging

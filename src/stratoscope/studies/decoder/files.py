@@ -22,7 +22,7 @@ from stratoscope.models.surgery.blocks import exported
 from stratoscope.models.surgery.latency import latency_ratio
 from stratoscope.models.surgery.reload import apart
 from stratoscope.models.text.encoder import sound
-from stratoscope.results.decoder import CutDecoder
+from stratoscope.results.cutting.decoder import CutDecoder
 from stratoscope.studies.checkpoint import put_in_place, weights_of, write_checkpoint
 from stratoscope.studies.cut.card import HUB_ID, escaped, spelled
 from stratoscope.studies.cut.files import APART, CARD

@@ -16,9 +16,9 @@ from stratoscope.data.readers import read_corpus
 from stratoscope.models.families import Family
 from stratoscope.models.open.loading import CAUSAL, check_head, survey
 from stratoscope.models.surgery.blocks import exported
-from stratoscope.results.cut import Candidate, Tested
-from stratoscope.results.decoder import CutDecoder, Tried
-from stratoscope.results.perplexity import times
+from stratoscope.results.cutting.cut import Candidate, Tested
+from stratoscope.results.cutting.decoder import CutDecoder, Tried
+from stratoscope.results.cutting.perplexity import times
 from stratoscope.runs.run import Draw
 from stratoscope.studies.asked import Model, chosen, data_asked, models_asked, request_for, run_study, spec_of
 from stratoscope.studies.checkpoint import is_whole

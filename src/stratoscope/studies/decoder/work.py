@@ -24,7 +24,7 @@ from stratoscope.models.surgery.patch import RIDGES, can_patch, down_weight, fit
 from stratoscope.models.surgery.spans import Span
 from stratoscope.models.text.encoder import Encoded, IntArray
 from stratoscope.models.text.examples import Floats, text_length
-from stratoscope.results.decoder import Tried
+from stratoscope.results.cutting.decoder import Tried
 from stratoscope.runs.run import Run
 from stratoscope.studies.cut.work import wearing
 from stratoscope.studies.decoder.options import ANY, CutDecoderOptions

@@ -26,7 +26,7 @@ from stratoscope.models.read.head import head_scores, reads_mean
 from stratoscope.models.read.store import HeadInput, Reading, Stored, store_layers
 from stratoscope.models.surgery.spans import score_spans
 from stratoscope.models.text.examples import Floats, Inputs, tokenise
-from stratoscope.results.depth import TUNED, TUNEDORIG, UNTUNED, Depth
+from stratoscope.results.cutting.depth import TUNED, TUNEDORIG, UNTUNED, Depth
 from stratoscope.runs.run import Run
 from stratoscope.studies.asked import model_info
 

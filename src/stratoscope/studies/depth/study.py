@@ -11,7 +11,7 @@ from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.tasks.data import TaskData
 from stratoscope.models.open.loading import ModelSpec, check_head, survey
 from stratoscope.models.text.examples import text_length
-from stratoscope.results.depth import Depth
+from stratoscope.results.cutting.depth import Depth
 from stratoscope.results.finetuned import Finetuned
 from stratoscope.runs.run import Draw, Run
 from stratoscope.studies.asked import (

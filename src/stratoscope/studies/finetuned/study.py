@@ -16,7 +16,7 @@ from stratoscope.models.open.checkpoints import locate
 from stratoscope.models.open.loading import ModelSpec, survey
 from stratoscope.models.read.store import Reading, Stored, together
 from stratoscope.results.comparison import Comparison
-from stratoscope.results.cut import Cut
+from stratoscope.results.cutting.cut import Cut
 from stratoscope.results.study import LOCALIZATION, Study
 from stratoscope.runs.run import Draw, Run
 from stratoscope.studies.asked import (

@@ -16,7 +16,7 @@ from stratoscope.models.read.perplexity import LEVEL, Predicted, against_whole, 
 from stratoscope.models.surgery.spans import Span, score_spans
 from stratoscope.models.text.encoder import Encoded, IntArray
 from stratoscope.models.text.examples import Floats
-from stratoscope.results.perplexity import Skipped
+from stratoscope.results.cutting.perplexity import Skipped
 from stratoscope.runs.run import Run
 
 AT_ONCE = 4

@@ -18,7 +18,7 @@ from stratoscope.models.open.loading import CAUSAL, ModelSpec, OpenedModel, Surv
 from stratoscope.models.read.perplexity import TEXTS, Predicted, TextLosses, predictions, summaries, text_losses
 from stratoscope.models.text.encoder import IntArray
 from stratoscope.models.text.examples import text_length
-from stratoscope.results.perplexity import Perplexities, Skipped
+from stratoscope.results.cutting.perplexity import Perplexities, Skipped
 from stratoscope.runs.run import Draw, Run
 from stratoscope.studies.asked import (
     Model,

@@ -9,7 +9,7 @@ from stratoscope.core.value import Value
 from stratoscope.report.labels import count, number, points, printable, ranges, shown
 from stratoscope.report.outline import Card, Section, Sections
 from stratoscope.report.pictures import Bar, Bars, Level, Table
-from stratoscope.results.cut import Cut
+from stratoscope.results.cutting.cut import Cut
 
 
 def sections(cut: Cut) -> Sections:

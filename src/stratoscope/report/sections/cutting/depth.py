@@ -13,7 +13,7 @@ from stratoscope.report.labels import count, number, points, printable, shown
 from stratoscope.report.outline import Card, Section, Sections
 from stratoscope.report.pictures import Axis, Cell, Curves, Heatmap, Level, Line, Table, tight_range
 from stratoscope.report.sections.layers import interval_words
-from stratoscope.results.depth import TUNED, TUNEDORIG, UNTUNED, Depth
+from stratoscope.results.cutting.depth import TUNED, TUNEDORIG, UNTUNED, Depth
 
 POINT = 0.01
 """One point of a metric: the loss that counts as little."""

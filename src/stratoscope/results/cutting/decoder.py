@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stratoscope.core.value import MISSING, Value
-from stratoscope.results.perplexity import Skipped
+from stratoscope.results.cutting.perplexity import Skipped
 from stratoscope.results.result import Result
 
 

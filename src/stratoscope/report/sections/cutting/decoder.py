@@ -8,9 +8,9 @@ from stratoscope.core.value import Value
 from stratoscope.report.labels import count, printable, ranges, shown
 from stratoscope.report.outline import Card, Section, Sections
 from stratoscope.report.pictures import Bar, Bars, Table
-from stratoscope.report.sections.perplexity import span_heatmap
-from stratoscope.results.decoder import CutDecoder
-from stratoscope.results.perplexity import times
+from stratoscope.report.sections.cutting.perplexity import span_heatmap
+from stratoscope.results.cutting.decoder import CutDecoder
+from stratoscope.results.cutting.perplexity import times
 
 
 def sections(cut: CutDecoder) -> Sections:

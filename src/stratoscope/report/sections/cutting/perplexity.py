@@ -10,7 +10,7 @@ from stratoscope.core.value import Value
 from stratoscope.report.labels import count, printable, ranges, shown
 from stratoscope.report.outline import Card, Section, Sections
 from stratoscope.report.pictures import Axis, Curves, Heatmap, Line, Table
-from stratoscope.results.perplexity import MOST, Perplexities, Skipped, times
+from stratoscope.results.cutting.perplexity import MOST, Perplexities, Skipped, times
 
 WITHIN = 1.1
 """A depth whose perplexity is at most this many times that of the whole model does nearly as well."""

@@ -1,0 +1,1 @@
+"""Commands about results and about the tool itself."""

@@ -1,0 +1,1 @@
+"""Results of leaving out blocks: depth curves, cuts, pruned models, perplexity."""
