@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from stratoscope.probes.features import Features
+from stratoscope.probes.mixing import Mixing
 from stratoscope.probes.objective import Penalties, Slope, slope
 
 SWEEPS, COORDINATES = 4, 64
@@ -27,13 +28,20 @@ SWEEPS, COORDINATES = 4, 64
 CURVATURE, LEAST, MOST = 0.14, 0.02, 0.5
 """c_k = 0.14 sqrt(pi_k) / sum_k pi_k sqrt(pi_k) of tags of share pi_k, within these ends; then from secants."""
 MOST_PASSES = 200
+FLOOR = 1e-4
+"""Of the metric, over the mean variance: weights must not run off where rows do not vary, as after LayerNorm."""
 BACK_OFF = 1.5
 """By how much c grows after a rise."""
 SHARED = 0.2
 """Share of the gap that a probe may take from using the weights of a weaker penalty's."""
-FEWEST_PASSES, SMOOTH_PASSES, ROUGH = 8, 2, 3.0
-"""Fewer do not tell how fast the objective falls; after so few since it last rose the estimate is so many times as
-large."""
+SHARED_AFTER, GROWTH = 3, 4.0
+"""The pass after which that is decided, and how much larger weights may still become."""
+SECANT_PASSES, BOLD = 2, 0.6
+"""Passes after which c stays, and by how much it is then less, because steps are mixed."""
+ROUNDING = 1e-7
+"""Of an objective."""
+FEWEST_PASSES, LATE_SHARE = 7, 0.3
+"""Fewer do not tell how fast the objective falls; and the share of the passes whose gain is the estimate."""
 SHRINK = 0.85
 """Finished pairs leave the batch once it becomes so much smaller."""
 
@@ -88,6 +96,7 @@ def moments(features: Features) -> Moments:
         raise ValueError("a probe needs rows")
     shares, mean = tags[:-1] / n, sums[:, -1] / n
     covariance = (gram / n).sub_(torch.outer(mean, mean).float())
+    covariance.diagonal().add_(FLOOR * covariance.diagonal().mean())
     with_tags = (sums[:, :-1] / n - torch.outer(mean, shares)).float()
     return Moments(shift + mean.float(), covariance, with_tags, shares.float())
 
@@ -140,104 +149,89 @@ def lower_bound(weight: Tensor, bias: Tensor, at: Slope, first: Moments, penalti
     return best
 
 
-PER_PAIR = ("index", "c", "weight", "bias", "at", "at_bias", "momentum")
-PER_PAIR_FOUND = ("best", "best_weight", "best_bias", "low", "proved", "smooth")
-"""What of a batch has a last axis of pairs."""
-
-
 class _Batch:
     """The pairs still worked on: everything with a last axis of pairs shrinks together."""
 
     def __init__(self, index: Tensor, weight: Tensor, bias: Tensor, c: Tensor, penalties: Penalties) -> None:
         pairs = len(index)
         self.index, self.penalties, self.c = index, penalties, c
-        self.weight, self.bias = weight, bias
-        """The last proximal point; `at` is the extrapolated one, where the gradient is taken."""
         self.at, self.at_bias = weight, bias
-        self.momentum = torch.ones(pairs)
+        """Where the gradient is taken next."""
+        self.weight, self.bias = weight, bias
+        """The best point so far, with its slope and its objective."""
+        self.slope = Slope(torch.zeros(pairs), torch.zeros(0, 0, pairs), torch.zeros(0, pairs))
         self.best = torch.full((pairs,), torch.inf, dtype=torch.float64)
-        self.best_weight, self.best_bias = weight, bias
         self.low = torch.zeros(pairs, dtype=torch.float64)
-        """A lower bound of the optimum, and whether it is proved or taken from another pair's estimate."""
-        self.proved = torch.ones(pairs, dtype=torch.bool)
-        self.fresh = True
-        """Whether the passes tell how fast the objective falls: not of a pair that begins at another's solution."""
+        """A lower bound of the optimum."""
         self.trace: list[Tensor] = []
         """Best objective after each pass."""
-        self.smooth = torch.zeros(pairs)
-        """Passes since the objective last failed to fall."""
-        self.last: tuple[Tensor, Tensor, Slope, Tensor] | None = None
+        self.mixing = Mixing(pairs)
+        self.risen = torch.zeros(pairs, dtype=torch.bool)
+        """Whether the last point tried was worse: its probe takes a plain step from the best one."""
 
     def keep(self, which: Tensor) -> None:
-        self.penalties = self.penalties[which]
-        for name in PER_PAIR + PER_PAIR_FOUND:
+        self.penalties, self.slope = self.penalties[which], _narrow(self.slope, which)
+        for name in ("index", "c", "at", "at_bias", "weight", "bias", "best", "low", "risen"):
             setattr(self, name, getattr(self, name)[..., which].contiguous())
         self.trace = [t[which] for t in self.trace]
-        if self.last is not None:
-            at, bias, found, value = self.last
-            self.last = at[..., which].contiguous(), bias[..., which], _narrow(found, which), value[which]
+        self.mixing.keep(which)
 
     def gap(self, aim: float) -> tuple[Tensor, Tensor]:
         """(P,) the certified gap where it is within the aim, else the smaller of both; and whether it is certified."""
         bound, passes = self.best - self.low, len(self.trace)
-        if not self.fresh or passes < FEWEST_PASSES:
-            return bound, self.proved
-        gained = self.trace[passes // 2 - 1] - self.best
-        gained = torch.where(self.smooth >= SMOOTH_PASSES, gained, ROUGH * gained)
-        bounded = (bound <= aim) | (bound <= gained)
-        return torch.where(bounded, bound, gained), bounded & self.proved
+        if passes < FEWEST_PASSES:
+            return bound, torch.ones_like(bound, dtype=torch.bool)
+        gained = self.trace[int(passes * (1 - LATE_SHARE)) - 1] - self.best
+        certified = (bound <= aim) | (bound <= gained)
+        return torch.where(certified, bound, gained), certified
 
-    def measure(self, found: Slope, first: Moments) -> Slope:
-        """Take in the gradient at `at`: best point, bound, and c from the secant; gives back that to step along."""
-        value = found.loss + self.penalties.of(self.at)
-        better = value < self.best
-        self.best_weight = torch.where(better, self.at, self.best_weight)
-        self.best_bias = torch.where(better, self.at_bias, self.best_bias)
-        self.best = torch.where(better, value, self.best)
-        low = lower_bound(self.at, self.at_bias, found, first, self.penalties)
-        self.proved = self.proved | (low >= self.low)
-        self.low = torch.maximum(self.low, low)
+    def measure(self, slope: Slope, first: Moments) -> None:
+        """Take in the slope at `at`: the best point, the bound, and c from the secant while weights grow fast."""
+        value = slope.loss + self.penalties.of(self.at)
+        self.low = torch.maximum(self.low, lower_bound(self.at, self.at_bias, slope, first, self.penalties))
+        again, self.risen = self.risen, value > self.best + ROUNDING
+        if self.trace:
+            self.c = self.c * self._bend(slope, first) if len(self.trace) < SECANT_PASSES else self.c
+            self.c = torch.where(self.risen & (again | (len(self.trace) < SECANT_PASSES)), self.c * BACK_OFF, self.c)
+            self.mixing.forget(self.risen)
+        self.weight, self.bias, self.best, self.slope = (
+            (self.at, self.at_bias, value, slope) if not self.risen.any() else self._best_of(value, slope)
+        )
         self.trace.append(self.best)
-        self.smooth = torch.where(better, self.smooth + 1, 0)
-        if self.last is not None:
-            at, bias, before, value_before = self.last
-            step, b = self.at - at, self.at_bias - bias
-            curved = (first.covariance @ step.view(len(step), -1)).view_as(step).mul_(step).sum(0) + b.square()
-            bent = (step.mul_(found.weight - before.weight).sum(0) + b * (found.bias - before.bias)).sum(0)
-            secant = (bent / (self.c * curved).sum(0).clamp(min=1e-30)).nan_to_num(1.0)
-            rise = value > value_before + 1e-7
-            self.c = self.c * torch.where(rise, BACK_OFF, secant.clamp(0.7, 1.5))
-            if rise.any():  # back to the point before, where the gradient is known
-                found = Slope(
-                    torch.where(rise, before.loss, found.loss),
-                    torch.where(rise, before.weight, found.weight),
-                    torch.where(rise, before.bias, found.bias),
-                )
-                value = torch.where(rise, value_before, value)
-                self.at, self.at_bias = torch.where(rise, at, self.at), torch.where(rise, bias, self.at_bias)
-                self.weight, self.bias = torch.where(rise, at, self.weight), torch.where(rise, bias, self.bias)
-                self.momentum = torch.where(rise, 1.0, self.momentum)
-        self.last = self.at, self.at_bias, found, value
-        return found
 
-    def step(self, found: Slope, first: Moments, forbidden: Tensor | None) -> None:
-        """One proximal step from `at`, then the next extrapolated point."""
-        d, classes, pairs = self.at.shape
-        c = self.c.view(1, -1)
-        flat = self.at.view(d, -1)
-        linear = (first.covariance @ flat).sub_(found.weight.reshape(d, -1) / c)
-        l1, l2 = (v.expand(classes, pairs).reshape(1, -1) / c for v in (self.penalties.l1, self.penalties.l2))
+    def _best_of(self, value: Tensor, slope: Slope) -> tuple[Tensor, Tensor, Tensor, Slope]:
+        old = self.slope
+        slope = Slope(
+            torch.where(self.risen, old.loss, slope.loss),
+            torch.where(self.risen, old.weight, slope.weight),
+            torch.where(self.risen, old.bias, slope.bias),
+        )
+        weight, bias = torch.where(self.risen, self.weight, self.at), torch.where(self.risen, self.bias, self.at_bias)
+        return weight, bias, torch.where(self.risen, self.best, value), slope
+
+    def _bend(self, slope: Slope, first: Moments) -> Tensor:
+        """(P,) curvature along the last step over that of the metric."""
+        step, bias = self.at - self.weight, self.at_bias - self.bias
+        metric = (first.covariance @ step.view(len(step), -1)).view_as(step).mul_(step).sum(0) + bias.square()
+        bent = step.mul_(slope.weight - self.slope.weight).sum(0) + bias * (slope.bias - self.slope.bias)
+        return (bent.sum(0) / (self.c * metric).sum(0).clamp(min=1e-30)).nan_to_num(1.0).clamp(0.7, 1.5)
+
+    def step(self, first: Moments, forbidden: Tensor | None) -> None:
+        """A proximal step from the best point, mixed with those before."""
+        d, classes, pairs = self.weight.shape
+        c = self.c if len(self.trace) < SECANT_PASSES else BOLD * self.c
+        flat, over = self.weight.view(d, -1), c.view(1, -1)
+        linear = (first.covariance @ flat).sub_(self.slope.weight.reshape(d, -1) / over)
+        l1, l2 = (v.expand(classes, pairs).reshape(1, -1) / over for v in (self.penalties.l1, self.penalties.l2))
         if forbidden is not None:
             l1 = torch.where(forbidden[:, None, self.index], torch.inf, l1.view(1, classes, pairs)).view(d, -1)
-        new = descend_(flat.clone(), first.covariance, linear, l1, l2).view_as(self.at)
-        new_bias = self.at_bias - found.bias / self.c
-        momentum = (1 + (1 + 4 * self.momentum.square()).sqrt()) / 2
-        beta = (self.momentum - 1) / momentum
-        forward = new - self.weight
-        overshot = ((self.at - new).mul_(forward)).sum((0, 1)) > 0
-        beta, self.momentum = torch.where(overshot, 0.0, beta), torch.where(overshot, 1.618, momentum)
-        self.at, self.at_bias = forward.mul_(beta).add_(new), new_bias + beta * (new_bias - self.bias)
-        self.weight, self.bias = new, new_bias
+        image = descend_(flat.clone(), first.covariance, linear, l1, l2).view_as(self.weight)
+        bias = self.bias - self.slope.bias / c
+        if len(self.trace) < SECANT_PASSES:
+            self.at, self.at_bias = image, bias
+            return
+        self.mixing.add((self.weight, self.bias), (image, bias), first.covariance)
+        self.at, self.at_bias = self.mixing.mixed()
 
 
 def solve(
@@ -261,15 +255,15 @@ def solve(
     bias = first.shares.clamp(min=0.5 / len(features)).log()[:, None].expand(classes, pairs).clone()
     batch = _Batch(torch.arange(pairs), torch.zeros(d, classes, pairs), bias, c, penalties)
     nothing = -first.with_tags[:, :, None].expand(d, classes, pairs)
-    batch.step(Slope(batch.best, nothing, torch.zeros_like(bias)), first, forbidden)
-    half = (
-        slope(features, batch.at, batch.at_bias, mean=first.mean, skip=2) if len(list(features.pieces())) > 1 else None
-    )
-    if half is not None:
-        batch.step(half, first, forbidden)
+    batch.slope = Slope(batch.best, nothing, torch.zeros_like(bias))
+    batch.step(first, forbidden)
+    if len(list(features.pieces())) > 1:
+        batch.weight, batch.bias = batch.at, batch.at_bias
+        batch.slope = slope(features, batch.at, batch.at_bias, mean=first.mean, skip=2)
+        batch.step(first, forbidden)
     done = _Done(d, classes, pairs)
     if passes == 0:  # unmeasured: its objective is unknown
-        batch.best_weight, batch.best_bias = batch.at, batch.at_bias
+        batch.weight, batch.bias = batch.at, batch.at_bias
     used = _solve(batch, done, features, first, forbidden, gap, passes, share=forbidden is None)
     return done.fit(first, used)
 
@@ -284,7 +278,7 @@ class _Done:
 
     def put(self, batch: _Batch, which: Tensor, aim: float) -> None:
         index, (gap, certified) = batch.index[which], batch.gap(aim)
-        self.weight[..., index], self.bias[:, index] = batch.best_weight[..., which], batch.best_bias[:, which]
+        self.weight[..., index], self.bias[:, index] = batch.weight[..., which], batch.bias[:, which]
         self.objective[index], self.gap[index], self.certified[index] = batch.best[which], gap[which], certified[which]
 
     def fit(self, first: Moments, passes: int) -> Fit:
@@ -312,24 +306,20 @@ def _solve(
         for k, a, b in zip(batch.index, batch.penalties.l1, batch.penalties.l2, strict=True)
     }
     while used < passes and len(batch.index):
-        found = slope(features, batch.at, batch.at_bias, mean=first.mean)
+        batch.measure(slope(features, batch.at, batch.at_bias, mean=first.mean), first)
         used += 1
-        found = batch.measure(found, first)
         if used == passes:
             break
-        if share and used == 2:
+        if share and used == SHARED_AFTER:
             served = _served(batch, SHARED * gap)
             aim = gap * (1 - SHARED)
-            kept = torch.tensor([int(k) not in served for k in batch.index])
-            found = _narrow(found, kept)
-            batch.keep(kept)
+            batch.keep(torch.tensor([int(k) not in served for k in batch.index]))
         ready = batch.gap(aim)[0] <= aim
         if ready.all() or ready.float().mean() > 1 - SHRINK:
             done.put(batch, ready, aim)
-            found = _narrow(found, ~ready)
             batch.keep(~ready)
         if len(batch.index):
-            batch.step(found, first, forbidden)
+            batch.step(first, forbidden)
     done.put(batch, torch.ones(len(batch.index), dtype=torch.bool), aim)
     rest = []
     for k, of in served.items():
@@ -345,8 +335,7 @@ def _solve(
         l1, l2 = (torch.tensor([all_penalties[k][i] for k in rest]) for i in (0, 1))
         c = first.shares.new_full((features.classes, len(rest)), CURVATURE)
         again = _Batch(index, done.weight[..., index], done.bias[:, index], c, Penalties(l1, l2))
-        again.low, again.proved = done.objective[index] - done.gap[index], done.certified[index]
-        again.fresh = False
+        again.low = torch.where(done.certified[index], done.objective[index] - done.gap[index], 0.0)
         used += _solve(again, done, features, first, forbidden, gap, passes - used, share=False)
     return used
 
@@ -372,7 +361,7 @@ def _served(batch: _Batch, most: float) -> dict[int, int]:
             more = [b - a for a, b in zip(pairs[p], pairs[q], strict=True)]
             if int(batch.index[p]) in served or min(more) < 0:
                 continue
-            if more[0] * size[p] + more[1] * square[p] <= most / 2:  # weights still grow
+            if more[0] * GROWTH * size[p] + more[1] * GROWTH**2 * square[p] <= most:
                 served[int(batch.index[q])] = int(batch.index[p])
                 break
     return served
