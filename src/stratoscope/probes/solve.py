@@ -34,7 +34,7 @@ BACK_OFF = 1.5
 """By how much c grows after a rise."""
 SHARED = 0.2
 """Share of the gap that a probe may take from using the weights of a weaker penalty's."""
-SHARED_AFTER, GROWTH = 3, 4.0
+SHARED_AFTER, GROWTH = 1, 4.0
 """The pass after which that is decided, and how much larger weights may still become."""
 SECANT_PASSES, BOLD = 2, 0.6
 """Passes after which c stays, and by how much it is then less, because steps are mixed."""
@@ -42,7 +42,7 @@ ROUNDING = 1e-7
 """Of an objective."""
 FEWEST_PASSES, LATE_SHARE = 7, 0.3
 """Fewer do not tell how fast the objective falls; and the share of the passes whose gain is the estimate."""
-SHRINK = 0.85
+SHRINK = 0.93
 """Finished pairs leave the batch once it becomes so much smaller."""
 
 
