@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-MEMORY, LEAST_MEMORY, VALUES = 16, 4, 20_000_000
+MEMORY, LEAST_MEMORY, VALUES = 24, 4, 20_000_000
 """Most and fewest images kept, and values of all of them: fewer images of many weights."""
 RIDGE = 1e-6
 """Of the products of residuals, which become dependent."""

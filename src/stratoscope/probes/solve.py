@@ -1,14 +1,15 @@
 """The probe solved to a stated gap, all penalties side by side.
 
 Proximal gradient steps in the metric c_k S of the rows' covariance S (a bound of the curvature up to c: Boehning 1992),
-each solved by sweeps of coordinate descent with soft thresholds, accelerated with restarts (Beck & Teboulle 2009;
-O'Donoghue & Candes 2015), c from the last step's secant. The start has a gradient in closed form and needs no pass.
+each solved by sweeps of coordinate descent with soft thresholds, then mixed with the steps before (`mixing`: Anderson
+acceleration; it needs a third of the passes of momentum). c is from the first steps' secants. The start has a gradient
+in closed form and needs no pass.
 
 The gap F - F* is at most the smaller of two numbers. One is certified: the distance to a feasible point of the dual
 (see `lower_bound`). The other is what the second half of the passes gained: an upper estimate wherever the error
-falls at least as fast as 1 / passes, as it does for proximal gradient (accelerated: 1 / passes^2). Where penalties
-are so weak that no dual point is near (the optimum may be at infinity), only the estimate is small; a fit says
-which of the two it is.
+falls at least as fast as 1 / passes, as it does for proximal gradient. Both are absolute, in nats per word. Where
+penalties are so weak that no dual point is near (the optimum may be at infinity), only the estimate is small; a fit
+says which of the two it is.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from stratoscope.probes.features import Features
 from stratoscope.probes.mixing import Mixing
 from stratoscope.probes.objective import Penalties, Slope, slope
 
-SWEEPS, COORDINATES = 4, 64
+SWEEPS, COORDINATES = 3, 64
 """Sweeps of coordinate descent in a step, and coordinates whose residuals are updated together."""
 CURVATURE, LEAST, MOST = 0.14, 0.02, 0.5
 """c_k = 0.14 sqrt(pi_k) / sum_k pi_k sqrt(pi_k) of tags of share pi_k, within these ends; then from secants."""
@@ -40,8 +41,8 @@ SECANT_PASSES, BOLD = 2, 0.6
 """Passes after which c stays, and by how much it is then less, because steps are mixed."""
 ROUNDING = 1e-7
 """Of an objective."""
-FEWEST_PASSES, LATE_SHARE = 7, 0.3
-"""Fewer do not tell how fast the objective falls; and the share of the passes whose gain is the estimate."""
+FEWEST_PASSES = 7
+"""Fewer do not tell how fast the objective falls."""
 SHRINK = 0.93
 """Finished pairs leave the batch once it becomes so much smaller."""
 
@@ -181,7 +182,7 @@ class _Batch:
         bound, passes = self.best - self.low, len(self.trace)
         if passes < FEWEST_PASSES:
             return bound, torch.ones_like(bound, dtype=torch.bool)
-        gained = self.trace[int(passes * (1 - LATE_SHARE)) - 1] - self.best
+        gained = self.trace[passes // 2 - 1] - self.best
         certified = (bound <= aim) | (bound <= gained)
         return torch.where(certified, bound, gained), certified
 
