@@ -50,6 +50,10 @@ class LayerProbes:
     deviation: Values
     """Standard deviation of the accuracy over seeds; NaN for one fit."""
 
+    def at_best(self) -> int:
+        """Place of the layer with the highest accuracy."""
+        return int(np.nanargmax(self.accuracy.values))
+
     def to_frame(self) -> pd.DataFrame:
         """One row per layer."""
         rows = {"model": self.model, "solver": self.solver, "layer": self.accuracy.layers}

@@ -39,8 +39,8 @@ def sections(result: Probing) -> Sections:
 def _cards(result: Probing) -> Iterator[Card]:
     floors = f"each word's commonest tag {number(result.by_word.value)}, majority {number(result.majority.value)}"
     for model in result.models:
-        curve = result.layers.of(model.name).accuracy
-        best = int(np.nanargmax(curve.values))
+        of_layers = result.layers.of(model.name)
+        curve, best = of_layers.accuracy, of_layers.at_best()
         at = f"layer {curve.layers[best]}"
         beaten = curve.points[best].low > result.by_word.value
         yield Card(
