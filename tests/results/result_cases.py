@@ -205,8 +205,8 @@ PROBING = Probing(
     by_word=Value(0.7, 0.6, 0.8),
     layers=Layers(
         (
-            LayerProbes("base", "solved", PROBED, PROBED, PROBED, *(np.array([0.1, math.nan]) for _ in range(7))),
-            LayerProbes("base", "published", PROBED, PROBED, PROBED, *(np.array([0.2, 0.3]) for _ in range(7))),
+            LayerProbes("base", "solved", PROBED, PROBED, PROBED, *(np.array([0.1, math.nan]) for _ in range(8))),
+            LayerProbes("base", "published", PROBED, PROBED, PROBED, *(np.array([0.2, 0.3]) for _ in range(8))),
         )
     ),
     neuron_probes=(
