@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.stats
 
+from stratoscope.claims import judge_pruning
 from stratoscope.claims.durrani2021 import judge_probing
 from stratoscope.core.curve import Curve
 from stratoscope.core.model import ModelInfo
 from stratoscope.core.statement import FAILS, HOLDS, OPEN, Statement
 from stratoscope.core.value import PERCENTILES, Interval, Value
+from stratoscope.results.finetuned import Finetuned
 from stratoscope.results.probing import LayerProbes, Layers, NeuronProbes, Probing
 
 LAYERS = tuple(range(9))
@@ -21,22 +24,26 @@ def probes(model: str, accuracy: np.ndarray, solver: str = "solved") -> LayerPro
     drawn = accuracy + NOISE * np.linspace(0.5, 1, len(accuracy))
     interval = Interval(0.95, PERCENTILES)
     curve = Curve(model, LAYERS[: len(accuracy)], accuracy, accuracy - 0.004, accuracy + 0.004, interval, drawn)
-    return LayerProbes(model, solver, curve, curve, curve, *(np.zeros(len(accuracy)) for _ in range(7)))
+    return LayerProbes(model, solver, curve, curve, curve, *(np.zeros(len(accuracy)) for _ in range(8)))
 
 
-def neurons(model: str, by_layer: list[int], bottom: float) -> NeuronProbes:
+def neurons(model: str, by_layer: list[int], bottom: float, moved: float = 2.0) -> NeuronProbes:
+    """Salient neurons by layer; on resamples about `moved` of them change places with other layers."""
     value = Value(bottom, bottom - 0.01, bottom + 0.01)
     counts = np.array(by_layer, dtype=float)[:, None]
     drawn = np.full((200, 4), bottom) + NOISE
     top = Value(0.9)
+    resampled = np.clip(counts[:, 0] + np.random.default_rng(len(model)).normal(scale=moved, size=(20, 9)), 0, None)
     return NeuronProbes(model, 4, LAYERS, np.arange(36.0), (), 0, 0, top, top, 0.05, top, value, top, 0, 0, 0,
-                        np.array([0.01]), np.array([0.9]), 10, top, top, counts, drawn)  # fmt: skip
+                        np.array([0.01]), np.array([0.9]), 10, top, top, counts, drawn,
+                        resampled, np.zeros(25))  # fmt: skip
 
 
 def judged(tuned: np.ndarray, *extra: LayerProbes, ranked: tuple[NeuronProbes, ...] = ()) -> dict[str, Statement]:
     infos = tuple(ModelInfo(name, f"/{name}", "bert", 9, 4, "f") for name in ("base", "tuned"))
     layers = Layers((probes("base", np.full(len(tuned), 0.9)), probes("tuned", tuned), *extra))
-    result = Probing(infos, {"property": "upos"}, ("a", "b"), (1, 1), Value(0.5), Value(0.6), layers, ranked)
+    data = {"property": "upos", "sentences": {"train": 200, "test": 100}}
+    result = Probing(infos, data, ("a", "b"), (1, 1), Value(0.5), Value(0.6), layers, ranked)
     return {s.id.split(":")[0].removeprefix("durrani2021-"): s for s in judge_probing(result)}
 
 
@@ -101,3 +108,43 @@ def test_the_schedule_against_the_solved_probe() -> None:
     assert found.value.value == pytest.approx(-0.15)
     same = judged(np.full(9, 0.9), probes("base", np.full(9, 0.9), "published"))
     assert same["schedule-suffices"].verdict == HOLDS
+
+
+def test_the_interval_of_the_neurons_depth_is_over_training_sentences() -> None:
+    """Estimate +- Student's t (20 resamples) times the deviation of the paired difference."""
+    down = [50, 48, 46, 44, 40, 36, 34, 32, 30]
+    ranked = (neurons("base", [40] * 9, 0.8), neurons("tuned", down, 0.6))
+    value = judged(np.full(9, 0.9), ranked=ranked)["neurons-move-down"].value
+    depth = np.arange(9) / 8
+    means = [p.resampled @ depth / p.resampled.sum(axis=1) for p in ranked]
+    half = scipy.stats.t.ppf(0.975, 19) * np.std(means[0] - means[1], ddof=1) * np.sqrt(200 / 199)
+    want = 0.5 - np.array(down) @ depth / sum(down)
+    assert (value.value, value.low, value.high) == pytest.approx((want, want - half, want + half))
+    loose = tuple(neurons(p.model, p.counts[:, 0].astype(int).tolist(), 0.8, moved=40.0) for p in ranked)
+    assert judged(np.full(9, 0.9), ranked=loose)["neurons-move-down"].verdict == OPEN
+
+
+def pruned(how: str, score: float, *, half: float = 0.005, majority: float = 0.5) -> Finetuned:
+    return Finetuned(
+        base={"name": "base"}, task={"name": "sst2"}, recipe={}, seed=0, metric="accuracy", parts={}, freeze=None,
+        parameters={}, head="fresh", loss=(), early={}, seconds=0.0, weights="",
+        score=Value(score, score - half, score + half), baselines={"majority": majority}, pruned={"drop": how},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("top", "bottom", "verdict"),
+    [(0.92, 0.87, HOLDS), (0.87, 0.92, FAILS), (0.92, 0.915, FAILS), (0.92, 0.909, OPEN), (0.92, 0.92, FAILS)],
+)
+def test_pruning_the_bottom_hurts_more_by_at_least_a_point(top: float, bottom: float, verdict: str) -> None:
+    [found] = judge_pruning([pruned("top:6", top, half=0.003), pruned("bottom:6", bottom, half=0.003)])
+    assert found.value.value == pytest.approx(top - bottom)
+    assert found.verdict == verdict
+    assert (found.numbers["score_top"], found.numbers["score_bottom"]) == (top, bottom)
+
+
+def test_pruned_models_at_chance_or_without_their_counterpart_decide_nothing() -> None:
+    [found] = judge_pruning([pruned("top:6", 0.9, majority=0.9), pruned("bottom:6", 0.8, majority=0.9)])
+    assert found.verdict == OPEN
+    assert "chance" in found.reason
+    assert judge_pruning([pruned("top:6", 0.9), pruned("bottom:4", 0.8)]) == ()

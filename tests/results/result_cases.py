@@ -198,15 +198,15 @@ PROBED = Curve("base", (0, 1), np.array([0.5, 0.75]), np.array([0.4, 0.7]), np.a
                Interval(0.95, "percentiles"), np.full((3, 2), 0.5))  # fmt: skip
 PROBING = Probing(
     models=(ModelInfo("base", "/b", "bert", 2, 8, "f"),),
-    data={"corpus": "ud", "property": "upos", "words": {"train": 10, "dev": 4, "test": 4}},
+    data={"corpus": "ud", "property": "upos", "words": {"train": 10, "dev": 4, "test": 4}, "sentences": {"train": 5}},
     tags=("NOUN", "VERB"),
     tag_words=(6, 4),
     majority=Value(0.5, 0.4, 0.6),
     by_word=Value(0.7, 0.6, 0.8),
     layers=Layers(
         (
-            LayerProbes("base", "solved", PROBED, PROBED, PROBED, *(np.array([0.1, math.nan]) for _ in range(7))),
-            LayerProbes("base", "published", PROBED, PROBED, PROBED, *(np.array([0.2, 0.3]) for _ in range(7))),
+            LayerProbes("base", "solved", PROBED, PROBED, PROBED, *(np.array([0.1, math.nan]) for _ in range(8))),
+            LayerProbes("base", "published", PROBED, PROBED, PROBED, *(np.array([0.2, 0.3]) for _ in range(8))),
         )
     ),
     neuron_probes=(
@@ -214,7 +214,7 @@ PROBING = Probing(
             "base", 8, (0, 1), np.arange(16.0), (Neuron(0, 3, "NOUN", 0.25, ("a [word] here",)),), 0.001, 0.0,
             *(Value(0.8, 0.7, 0.9) for _ in range(2)), 0.05, *(Value(0.6, 0.5, 0.7) for _ in range(3)), 0.4, 0.3, 0.2,
             np.array([0.01, 0.02]), np.array([0.5, 0.6]), 0, Value(0.6), Value(0.1, 0.0, 0.2),
-            np.array([[1.0, 0.0], [2.0, 3.0]]), np.full((3, 4), 0.5),
+            np.array([[1.0, 0.0], [2.0, 3.0]]), np.full((3, 4), 0.5), np.array([[2.0, 4.0], [1.0, 5.0]]), np.array([0.0]),
         ),
     ),
     statements=STATEMENTS[:1],

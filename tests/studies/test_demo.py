@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 from toys import Reads, Told, distinct, plain
 
 import stratoscope.demo.run as demo
-from stratoscope.demo.assets import MINILM, REVIEWS, Asset
+from stratoscope.core.errors import StratoscopeError
+from stratoscope.data.tagged import Tagged
+from stratoscope.demo.assets import LEXICON_FILE, MINILM, REVIEWS, Asset
+from stratoscope.demo.polarity import polarity_corpus
 from stratoscope.results.cutting.cut import Cut
 from stratoscope.results.study import Study
 
-SMALL = demo.Size(train=64, validation=80, compared=16, bootstrap=20, budget=0.9)
+SMALL = demo.Size(train=64, validation=80, compared=16, probed=80, bootstrap=20, budget=0.9)
 
 
 @pytest.fixture
@@ -22,6 +26,9 @@ def assets(calm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "reviews.jsonl"
     rows = [{"text": e.texts[0][0], "label": task.labels[int(e.label)]} for e in (*task.train, *task.validation)]  # type: ignore[index]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = sorted({w for row in rows for w in row["text"].split()})
+    lexicon = "".join(f"{w}\t{1 if len(w) % 2 else -1}.5\t0\t[]\n" for w in words)
+    path.with_name(LEXICON_FILE).write_text(lexicon)
     found = {MINILM: calm, REVIEWS: path}
 
     def fetch(asset: Asset, *, progress: object) -> Path:
@@ -72,3 +79,48 @@ def test_a_demo_without_a_cut_says_why(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(demo, "cut", refuse)
     study = demo.run_demo(tmp_path / "demo", hub=False, quick=False, progress=Told())
     assert (study.cut, study.refused) == (None, "nothing can be cut")
+
+
+def test_a_word_and_a_text_have_a_polarity_in_one_split_only() -> None:
+    lexicon = {f"w{k}": "positive" if k % 2 else "negative" for k in range(60)}
+    texts = [f"W{k} was w{(7 * k) % 60}, w{(11 * k) % 60} {k}!" for k in range(300)]
+    corpus = polarity_corpus("texts", [*texts, texts[0]], lexicon)
+    found: dict[str, set[str]] = {}
+    for split, of in corpus.splits.items():
+        for sentence in of.sentences:
+            assert sentence.words is not None
+            assert sentence.tags is not None
+            for word, tag in zip(sentence.words, sentence.tags["polarity"], strict=True):
+                assert tag in (lexicon.get(word.lower(), "_"), "_")
+                if tag != "_":
+                    found.setdefault(split, set()).add(word.lower())
+    assert [bool(a & b) for a, b in combinations(found.values(), 2)] == [False] * 3
+    assert set().union(*found.values()) <= set(lexicon)
+    inside = [s.text for of in corpus.splits.values() for s in of.sentences]
+    assert len(inside) == len(set(inside))
+    assert (
+        sum(tag != "_" for of in corpus.splits.values() for s in of.sentences for tag in (s.tags or {})["polarity"])
+        > 200
+    )
+    with pytest.raises(StratoscopeError, match=r"words of the lexicon in .*, got none"):
+        polarity_corpus("few", texts[:1], lexicon)
+
+
+@pytest.mark.usefixtures("assets")
+def test_the_demo_probes_the_model_before_and_after_tuning(
+    calm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, object] = {}
+
+    def probe(models: list[object], **how: object) -> str:
+        asked.update(how, models=[str(getattr(m, "source", m)) for m in models])
+        return "probed"
+
+    monkeypatch.setattr(demo, "QUICK", SMALL)
+    monkeypatch.setattr(demo, "probe", probe)
+    assert demo.probe_demo(tmp_path, hub=False, quick=True, progress=Told()) == "probed"
+    assert asked["models"] == [str(calm), str(tmp_path / "finetuned" / "seed-0")]
+    assert (asked["property"], asked["out"]) == ("polarity", tmp_path / "polarity")
+    corpus = asked["corpus"]
+    assert isinstance(corpus, Tagged)
+    assert corpus.tags == ("negative", "positive")

@@ -75,6 +75,9 @@ def test_neurons_are_ranked_counted_and_shown_with_words(result: Probing) -> Non
     assert (top["index"] < width).all()
     assert top.words.map(lambda w: all("[" in one for one in w)).all()
     assert probes.oracle.low <= probes.oracle.value <= probes.oracle.high
+    assert probes.resampled.shape == (20, layers)
+    assert (probes.resampled.sum(axis=1) == probes.salient).all()
+    assert len(probes.gaps) == len(probes.steps) + 4
     first = int(probes.ranking[0])
     assert (first // width, first % width) == (top.layer[0], top["index"][0])
 
@@ -158,3 +161,58 @@ def test_intervals_are_over_sentences() -> None:
     assert one.value == two.value == 0.5
     assert one.high - one.low == pytest.approx(2 * 1.96 * 0.5 / 50**0.5, rel=0.15)
     assert two.high - two.low < 1e-9
+
+
+def test_saved_activations_of_the_splits_are_probed_like_the_model(
+    checkpoints: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = np.random.default_rng(1)
+    words = sorted({w for s in tiny.SENTENCES for w in s.lower().split() if w.isalpha()})
+    for split, n in (("train", 60), ("dev", 20), ("test", 20)):
+        drawn = [[words[k] for k in generator.integers(len(words), size=5)] for _ in range(n)]
+        rows = [{"words": d, "size": ["long" if len(w) > 3 else "short" for w in d]} for d in drawn]
+        (tmp_path / "tags").mkdir(exist_ok=True)
+        (tmp_path / "tags" / f"{split}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+        (tmp_path / f"{split}.txt").write_text("".join(" ".join(d) + "\n" for d in drawn))
+        ss.compare(
+            checkpoints / "base", data=tmp_path / f"{split}.txt", save_activations=str(tmp_path / f"kept-{split}.hdf5")
+        )
+    ask = {"corpus": tmp_path / "tags", "property": "size", "options": SMALL}
+    both = study.probe([str(checkpoints / "base"), str(tmp_path / "kept.hdf5")], **ask)  # type: ignore[arg-type]
+    of = {m.name: both.layers.of(m.name) for m in both.models}
+    np.testing.assert_allclose(of["kept.hdf5"].accuracy.values, of["base"].accuracy.values, atol=0.011)
+    assert any("first layer that was saved" in w for w in both.warnings)
+    (tmp_path / "kept-test.hdf5").unlink()
+    with pytest.raises(StratoscopeError, match="80 sentences, but not"):
+        study.probe([str(tmp_path / "kept.hdf5")], **ask)  # type: ignore[arg-type]
+
+
+def test_probes_that_stop_at_their_cap_are_reported(
+    checkpoints: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = work.solve
+    monkeypatch.setattr(work, "solve", lambda *given, **how: replace(fit := real(*given, **how), gap=fit.gap + 0.5))
+    options = replace(SMALL, layers=(0, 1), neurons=True)
+    got = study.probe([str(checkpoints / "base")], corpus=corpus, property="size", options=options)
+    assert got.layers.of("base").stopped.tolist() == [5, 5]  # four penalties and the control task
+    assert any("10 probes of layers 0, 1 stopped" in w for w in got.warnings)
+    assert any("24 of 24 probes of subsets" in w for w in got.warnings)
+
+
+def test_a_resample_draws_whole_sentences() -> None:
+    sentence = torch.tensor([0, 0, 0, 2, 5, 5])
+    rows = work.resampled_rows(sentence, [0, 1])
+    times = torch.bincount(rows, minlength=6).tolist()
+    assert times[0] == times[1] == times[2]
+    assert times[4] == times[5]
+    assert times[0] + times[3] + times[4] == 3
+    assert torch.equal(rows, rows.sort().values)
+    assert torch.equal(rows, work.resampled_rows(sentence, [0, 1]))
+
+
+def test_a_neurons_tag_is_the_one_it_enters_for_first() -> None:
+    weight = torch.tensor([[3.0, 0.5], [1.0, 0.5], [0.0, 0.0]])
+    near = torch.tensor([[0.0, 0.0], [0.0, 0.0], [0.1, 0.2]])
+    found = work.tags_of(weight, near)
+    assert found["tag"].tolist() == [0, 1, 1]  # the first enters both at 0: the larger share; the last by its pull
+    assert found["mass"].tolist() == pytest.approx([0.75, 0.5, 0.0])

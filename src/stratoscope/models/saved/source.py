@@ -23,7 +23,7 @@ from stratoscope.core.progress import Progress
 from stratoscope.data.corpus import Sentence
 from stratoscope.models.families import Family
 from stratoscope.models.open.loading import ModelSpec, OpenedModel, Survey, open_model, survey
-from stratoscope.models.saved.files import SavedFile, is_saved, open_files, paths_of
+from stratoscope.models.saved.files import JoinedFile, SavedFile, is_saved, open_files, paths_of, split_sources
 from stratoscope.models.text.encoder import Encoded, Encoder, words_of
 
 FAMILY = Family(
@@ -117,14 +117,15 @@ def survey_source(spec: ModelSpec, *, progress: Progress | None = None) -> Surve
         return survey(spec, progress=progress)
     if spec.random_init:
         raise StratoscopeError(f"'{spec.source}' holds activations and has no weights to draw; give a checkpoint first")
-    paths = paths_of(spec.source)
-    file = open_files(paths)
+    groups = [paths_of(source) for source in split_sources(spec.source)]
+    parts = [open_files(paths) for paths in groups]
+    file = parts[0] if len(parts) == 1 else JoinedFile(parts)
     first = next(iter(file.index.values()))
     layers, _, width = file.shape(first)
     notes = [f"layer 0 of {spec.label} is the first layer that was saved"]
     if file.repeats:
         notes.append(f"{file.repeats} sentences of {spec.label} repeat: each is read where it came first")
-    seal = hashlib.sha256("".join(file_sha256(p) for p in paths).encode())
+    seal = hashlib.sha256("".join(file_sha256(p) for paths in groups for p in paths).encode())
     stored = str(file.read(first).dtype)
     return Survey(
         spec=spec,

@@ -39,8 +39,8 @@ def sections(result: Probing) -> Sections:
 def _cards(result: Probing) -> Iterator[Card]:
     floors = f"each word's commonest tag {number(result.by_word.value)}, majority {number(result.majority.value)}"
     for model in result.models:
-        curve = result.layers.of(model.name).accuracy
-        best = int(np.nanargmax(curve.values))
+        of_layers = result.layers.of(model.name)
+        curve, best = of_layers.accuracy, of_layers.at_best()
         at = f"layer {curve.layers[best]}"
         beaten = curve.points[best].low > result.by_word.value
         yield Card(
@@ -85,7 +85,7 @@ def _sections(result: Probing) -> Iterator[Section]:
     yield Section("penalties", "Probes", tables=(_table(probes),))
     if result.neuron_probes:
         yield Section("spread", "Salient neurons per layer", tuple(_stacks(result)))
-        yield Section("neurons", "Neurons", tables=(_neuron_table(result.neuron_probes), _tops(result)))
+        yield Section("neurons", "Neurons", tables=(_neuron_table(result), _tops(result)))
         yield Section("words", "The first neurons", tables=tuple(_words(p) for p in result.neuron_probes))
 
 
@@ -98,6 +98,7 @@ def _table(probes: tuple[LayerProbes, ...]) -> Table:
     for p in probes:
         for k, layer in enumerate(p.accuracy.layers):
             gap = "–" if np.isnan(p.gap[k]) else f"{p.gap[k]:.4f} ({p.certified[k]:.0%} certified)"
+            gap += f", {p.stopped[k]:.0f} stopped" if p.stopped[k] > 0 else ""
             spread = f" ± {p.deviation[k]:.4f}" if not np.isnan(p.deviation[k]) else ""
             best = f"{p.l1[k]:g}, {p.l2[k]:g}{spread}"
             rows.append(
@@ -106,7 +107,8 @@ def _table(probes: tuple[LayerProbes, ...]) -> Table:
     return Table(
         id="penalties",
         title="Best penalties of every layer (Table 8)",
-        caption="The gap is the largest over all 64 pairs: certified by duality, or estimated from the passes.",
+        caption="The gap is the largest over all 64 pairs: certified by duality, or estimated from the passes."
+        " Stopped: probes that ended at their cap of passes above --gap, the control task's among them.",
         head=("Layer", "Accuracy", "Selectivity", "Bits per word", "λ1, λ2", "Gap to the optimum"),
         rows=tuple(rows),
     )
@@ -130,13 +132,18 @@ def _stacks(result: Probing) -> Iterator[Stacks]:
         )
 
 
-def _neuron_table(neurons: tuple[NeuronProbes, ...]) -> Table:
+def _neuron_table(result: Probing) -> Table:
     """Table 7 and, per model, the chosen penalties."""
     return Table(
         id="minimal",
         title="Minimal sets (Table 7)",
-        caption="Smallest set, in steps of 1 %, whose own probe comes within delta of all neurons on dev words.",
-        head=("Model", "Neurons", "Minimal set", "Accuracy", "of the set", "Selectivity", "of the set ", "λ1, λ2"),
+        caption="Smallest set, in steps of 1 %, whose own probe comes within delta of all neurons on dev words. Mean"
+        " depth: of the salient neurons, 0 embeddings, 1 the top; its interval is over the training sentences, on"
+        " resamples of which neurons are ranked anew. Gap: the largest of the probes of subsets.",
+        head=(
+            *("Model", "Neurons", "Minimal set", "Accuracy", "of the set", "Selectivity", "of the set "),
+            *("λ1, λ2", "Mean depth", "Gap"),
+        ),
         rows=tuple(
             (
                 printable(p.model),
@@ -147,10 +154,12 @@ def _neuron_table(neurons: tuple[NeuronProbes, ...]) -> Table:
                 p.oracle_selectivity,
                 p.minimal_selectivity,
                 f"{p.l1:g}, {p.l2:g}",
+                result.mean_depth(p.model),
+                float(p.gaps.max()),
             )
-            for p in neurons
+            for p in result.neuron_probes
         ),
-    )  # fmt: skip
+    )
 
 
 def _tops(result: Probing) -> Table:

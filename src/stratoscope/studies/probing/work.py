@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,7 +17,7 @@ from stratoscope.probes.objective import Penalties, accuracy, predict
 from stratoscope.probes.published import train
 from stratoscope.probes.solve import solve
 from stratoscope.probes.streamed import pull, stream
-from stratoscope.statistics.rows import LayerRows, MemoryRows, StoredRows
+from stratoscope.statistics.rows import LayerRows, MemoryRows, StoredRows, Subset
 
 SEEDS = 3
 """Runs of the published schedule."""
@@ -61,6 +62,11 @@ def right(features: Features, weight: Tensor, bias: Tensor) -> Tensor:
     return predict(features, weight, bias)[:, 0] == features.tags
 
 
+def stopped(gap: Tensor, aim: float) -> float:
+    """How many probes ended at their cap of passes before they were within the gap."""
+    return float((gap > aim).sum())
+
+
 def solved_layer(models: list[Shared], item: dict[str, Any]) -> dict[str, Tensor]:
     """The probe of one layer and its control task, solved; everything the curves need."""
     of, layer = models[item["model"]], (item["layer"],)
@@ -74,18 +80,21 @@ def solved_layer(models: list[Shared], item: dict[str, Any]) -> dict[str, Tensor
     return {
         "right": right(of.features("test", layer), fit.weight[..., k : k + 1], fit.bias[:, k : k + 1])[None],
         "control": right(of.features("test", layer, control=True), control.weight, control.bias)[None],
-        "numbers": torch.tensor(
-            [
-                float(dev[k]),
-                float(one.l1[0]),
-                float(one.l2[0]),
-                float(fit.gap.max()),
-                float(fit.certified.double().mean()),
-                bits / len(of.tags["train"]),
-            ],
-            dtype=torch.float64,
+        **numbers(
+            dev_accuracy=float(dev[k]),
+            l1=float(one.l1[0]),
+            l2=float(one.l2[0]),
+            gap=float(fit.gap.max()),
+            certified=float(fit.certified.double().mean()),
+            stopped=stopped(torch.cat([fit.gap, control.gap]), of.gap),
+            bits=bits / len(of.tags["train"]),
         ),
     }
+
+
+def numbers(**values: float) -> dict[str, Tensor]:
+    """Numbers of a layer, by the names that `LayerProbes` gives them."""
+    return {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
 
 
 def published_layer(models: list[Shared], item: dict[str, Any]) -> dict[str, Tensor]:
@@ -99,12 +108,14 @@ def published_layer(models: list[Shared], item: dict[str, Any]) -> dict[str, Ten
     controls = [train(of.features("train", layer, control=True), one, seed=of.seed + s) for s in range(SEEDS)]
     test, test_control = of.features("test", layer), of.features("test", layer, control=True)
     bits = float(torch.stack([f.bits[k] for f in fits]).mean()) / len(of.tags["train"])
-    numbers = [float(dev[k]), float(one.l1[0]), float(one.l2[0]), math.nan, math.nan, bits]
     return {
         "right": torch.stack([right(test, f.weight[..., k : k + 1], f.bias[:, k : k + 1]) for f in fits]),
         "control": torch.stack([right(test_control, f.weight, f.bias) for f in controls]),
-        "numbers": torch.tensor(numbers, dtype=torch.float64),
-    }
+        **numbers(
+            dev_accuracy=float(dev[k]), l1=float(one.l1[0]), l2=float(one.l2[0]),
+            gap=math.nan, certified=math.nan, stopped=math.nan, bits=bits,
+        ),
+    }  # fmt: skip
 
 
 def ranked_neurons(models: list[Shared], item: dict[str, Any]) -> dict[str, Tensor]:
@@ -141,8 +152,21 @@ def ranked_neurons(models: list[Shared], item: dict[str, Any]) -> dict[str, Tens
             found = some[k : k + 1]
     assert kept is not None
     weight, bias = kept
-    order = RANKINGS[item["ranking"]](data, weight[..., 0], pull(data, weight, bias))
-    return {"weight": weight, "bias": bias, "ranking": order, "pair": found}
+    near = pull(data, weight, bias)
+    order = RANKINGS[item["ranking"]](data, weight[..., 0], near)
+    return {"weight": weight, "bias": bias, "ranking": order, "pair": found, **tags_of(weight[..., 0], near)}
+
+
+def tags_of(weight: Tensor, near: Tensor) -> dict[str, Tensor]:
+    """The tag for which each neuron enters first, and its share of that tag's weight mass.
+
+    Of equals the tag with the largest share; for a neuron without any weight the one it is nearest to.
+    """
+    size, entry = weight.abs(), entry_shares(weight)
+    share = size / size.sum(0).clamp(min=1e-30)
+    tag = torch.where(entry == entry.amin(1, keepdim=True), share, -1.0).argmax(1)
+    tag = torch.where(size.amax(1) > 0, tag, near.argmax(1))
+    return {"tag": tag, "mass": share.gather(1, tag[:, None])[:, 0]}
 
 
 def held(features: Features) -> Features:
@@ -176,28 +200,53 @@ def probed_neurons(shared: tuple[list[Shared], list[dict[str, Tensor]]], item: d
             test.select(first), grown.weight[..., enough : enough + 1], grown.bias[:, enough : enough + 1]
         ),
     }
+    gaps = [grown.gap]
     for which in ("top", "bottom", "random"):
         chosen = subset(order, item["share"], which, seed=of.seed)
         fit = solve(held(data.select(chosen)), one, gap=of.gap, passes=PASSES)
+        gaps.append(fit.gap)
         found[which] = right(test.select(chosen), fit.weight, fit.bias)
     control, test_control = (of.features(split, layers, control=True) for split in ("train", "test"))
     found["oracle_control"] = right(test_control, *stream(control, one, seed=of.seed))
     fit = solve(held(control.select(minimal)), one, gap=of.gap, passes=PASSES)
+    gaps.append(fit.gap)
     found["minimal_control"] = right(test_control.select(minimal), fit.weight, fit.bias)
     kept = [subset(order, share, which) for share, which in ((item["share"], "top"), (item["share"], "bottom"))]
     kept.append(subset(order, 1 - item["share"], "bottom"))
     ablated = torch.stack([masked(weight[..., 0], which) for which in kept], -1)
-    size = weight[..., 0].abs()
     return {
         **found,
         "ablated": accuracy(test, ablated, bias.expand(-1, 3)),
+        "gaps": torch.cat(gaps),
         "steps": torch.tensor(steps, dtype=torch.float64),
         "step_accuracy": dev_accuracy,
         "minimal_size": torch.tensor(sizes[enough] if len(near) else 0),
-        "tag": entry_shares(weight[..., 0]).argmin(1),
-        "mass": (size / size.sum(0).clamp(min=1e-30)).amax(1),
         "words": farthest_rows(test.select(order[:SHOWN])),
     }
+
+
+def resampled_neurons(
+    shared: tuple[list[Shared], list[dict[str, Tensor]], Tensor], item: dict[str, Any]
+) -> dict[str, Tensor]:
+    """Salient neurons by layer, ranked on a resample of the training sentences; the penalties stay as chosen.
+
+    The resample is the same for every model, so that differences between models are paired.
+    """
+    of, ranked, layers = shared[0][item["model"]], shared[1][item["model"]], tuple(item["layers"])
+    rows = resampled_rows(shared[2], [of.seed, item["resample"]])
+    whole = of.features("train", layers)
+    data = replace(whole, rows=Subset(whole.rows, rows), tags=whole.tags[rows])
+    weight, bias = stream(data, Penalties.grid()[ranked["pair"]], seed=of.seed)
+    order = RANKINGS[item["ranking"]](data, weight[..., 0], pull(data, weight, bias))
+    by_layer = torch.bincount(order[: item["salient"]] // (len(order) // len(layers)), minlength=len(layers))
+    return {"by_layer": by_layer}
+
+
+def resampled_rows(sentence: Tensor, seed: list[int]) -> Tensor:
+    """Rows of as many sentences, drawn with replacement, in the order of the rows."""
+    own, which = np.unique(sentence.numpy(), return_inverse=True)
+    times = np.random.default_rng(seed).multinomial(len(own), np.full(len(own), 1 / len(own)))
+    return torch.arange(len(sentence)).repeat_interleave(torch.from_numpy(times[which]))
 
 
 def farthest_rows(features: Features) -> Tensor:

@@ -20,7 +20,14 @@ Quick = Annotated[bool, typer.Option("--quick", help="Fewer rows and steps: abou
 @command
 def demo(progress: Progress, out: Out = Path("runs/demo"), hub: Hub = False, quick: Quick = False) -> Answer:
     """Fine-tune a real model on real text, see what changed, and cut the layers it does not need."""
-    from stratoscope.demo.run import run_demo
+    from stratoscope.demo.run import probe_demo, run_demo
+    from stratoscope.report.words import console_lines
 
     study = run_demo(out, hub=hub, quick=quick, progress=progress, draw=drawing(progress))
-    return answer_of(out, study, then=look_closer(out, study))
+    probes = probe_demo(out, hub=hub, quick=quick, progress=progress, draw=drawing(progress)).layers.probes
+    known = [
+        f"{p.model} {p.accuracy.points[k]:.2f} (layer {p.accuracy.layers[k]}, control task {p.control.values[k]:.2f})"
+        for p, k in ((p, p.at_best()) for p in probes)
+    ]
+    line = f"polarity of words that no probe was trained on: {', '.join(known)}; see {out / 'polarity' / 'report.html'}"
+    return answer_of(out, study, lines=[*console_lines(study), line], then=look_closer(out, study))

@@ -1,0 +1,116 @@
+"""The neurons of all layers of every model: ranked, probed in subsets, ranked anew on resamples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stratoscope.probes.objective import Penalties
+from stratoscope.results.probing import Neuron, NeuronProbes
+from stratoscope.runs.run import Run
+from stratoscope.studies.probing.plan import Plan
+from stratoscope.studies.probing.resamples import Resamples, value_of
+from stratoscope.studies.probing.work import SHOWN, Shared, probed_neurons, ranked_neurons, resampled_neurons
+
+RERANKED = 20
+"""Resamples of the training sentences on which neurons are ranked anew."""
+NEIGHBOURS = 4
+"""Words shown on either side of a word in context."""
+
+
+def neuron_probes(plan: Plan, shared: list[Shared], resamples: Resamples, running: Run, key: Any) -> list[NeuronProbes]:
+    """The ranked neurons of every model."""
+    options = plan.options
+    items: list[dict[str, Any]] = [
+        {"model": m, "layers": list(range(len(plan.layers(seen)))), "ranking": options.ranking}
+        for m, (_, seen) in enumerate(plan.models)
+    ]
+    ranked = running.map(ranked_neurons, items, name="ranking", key=key, label="ranking neurons", shared=shared)
+    items = [{**item, "share": options.share, "delta": options.delta} for item in items]
+    probed = running.map(
+        probed_neurons, items, name="neurons", key=key, label="probes of neurons", shared=(shared, ranked)
+    )
+    salient = [
+        int(p["minimal_size"]) or max(1, round(options.share * len(r["ranking"])))
+        for r, p in zip(ranked, probed, strict=True)
+    ]
+    drawn = running.map(
+        resampled_neurons,
+        [
+            {**item, "salient": n, "resample": k}
+            for item, n in zip(items, salient, strict=True)
+            for k in range(RERANKED)
+        ],
+        name="reranked",
+        key=key,
+        label="ranking neurons on resamples",
+        shared=(shared, ranked, torch.from_numpy(plan.rows["train"].sentence)),
+    )
+    return [
+        _probes(plan, m, {**ranked[m], **probed[m]}, drawn[m * RERANKED : (m + 1) * RERANKED], salient[m], resamples)
+        for m in range(len(items))
+    ]
+
+
+def _probes(
+    plan: Plan,
+    m: int,
+    parts: Mapping[str, Tensor],
+    reranked: Sequence[Mapping[str, Tensor]],
+    salient: int,
+    resamples: Resamples,
+) -> NeuronProbes:
+    spec, seen = plan.models[m]
+    names = ("oracle", "top", "bottom", "random", "minimal", "oracle_control", "minimal_control")
+    values, drawn = resamples.shares(np.stack([parts[name].numpy() for name in names]))
+    of = {name: value_of(values[k], drawn[:, k]) for k, name in enumerate(names)}
+    order, tag = parts["ranking"].numpy(), parts["tag"].numpy()
+    layers, width, pair = plan.layers(seen), seen.width, int(parts["pair"][0])
+    counts = np.zeros((len(layers), len(plan.corpus.tags)))
+    np.add.at(counts, (order[:salient] // width, tag[order[:salient]]), 1)
+    first = tuple(
+        Neuron(
+            layers[int(k) // width],
+            int(k) % width,
+            plan.corpus.tags[tag[k]],
+            float(parts["mass"][k]),
+            tuple(in_context(plan, int(row)) for row in parts["words"][place]),
+        )
+        for place, k in enumerate(order[:SHOWN])
+    )
+    keep_top, keep_bottom, zero_top = parts["ablated"].tolist()
+    return NeuronProbes(
+        model=spec.label, width=width, layers=layers, ranking=order.astype(np.float64), first=first,
+        l1=float(Penalties.grid().l1[pair]), l2=float(Penalties.grid().l2[pair]),
+        oracle=of["oracle"], oracle_selectivity=value_of(values[0] - values[5], drawn[:, 0] - drawn[:, 5]),
+        share=plan.options.share, top=of["top"], bottom=of["bottom"], random=of["random"],
+        keep_top=keep_top, keep_bottom=keep_bottom, zero_top=zero_top,
+        steps=parts["steps"].numpy(), step_accuracy=parts["step_accuracy"].numpy(),
+        minimal=int(parts["minimal_size"]), minimal_accuracy=of["minimal"],
+        minimal_selectivity=value_of(values[4] - values[6], drawn[:, 4] - drawn[:, 6]),
+        counts=counts, replicates=drawn[:, :4],
+        resampled=np.stack([r["by_layer"].double().numpy() for r in reranked]), gaps=parts["gaps"].numpy(),
+    )  # fmt: skip
+
+
+def in_context(plan: Plan, row: int) -> str:
+    """A test word between its neighbours of the same sentence, in brackets."""
+    rows = plan.rows["test"]
+    words, place = plan.corpus.splits["test"].sentences[int(rows.sentence[row])].words or (), int(rows.word[row])
+    first = max(0, place - NEIGHBOURS)
+    near = enumerate(words[first : place + NEIGHBOURS + 1], first)
+    return " ".join(f"[{word}]" if k == place else word for k, word in near)
+
+
+def unsolved_subsets(neurons: Sequence[NeuronProbes], gap: float) -> list[str]:
+    """Models whose probes of subsets ended at their cap of passes."""
+    return [
+        f"{p.model}: {int(n)} of {len(p.gaps)} probes of subsets of the neurons stopped before they were within"
+        f" {gap:g} of their optimum, at most {p.gaps.max():.3f} above it"
+        for p in neurons
+        if (n := (p.gaps > gap).sum())
+    ]
