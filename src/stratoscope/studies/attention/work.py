@@ -23,8 +23,9 @@ from stratoscope.models.read.loop import read
 from stratoscope.models.text.encoder import IntArray
 from stratoscope.models.text.rows import Rows, encode_for
 
-PIECE_BYTES = 6.4e7
-"""Weights of all models that are held at once (one sentence always is)."""
+PIECE_BYTES = 1.6e7
+"""Weights of all models that are held at once (one sentence always is): a few hundred sentences fill it, so that memory
+is the same however many follow."""
 EMPTY = "empty"
 """Rows of each head that had no attention to any word."""
 Item = dict[str, Any]
