@@ -41,7 +41,8 @@ def judge_comparison(comparison: Comparison) -> tuple[Statement, ...]:
     found = [s for base, tuned in pairs for s in judge.tuned(base, tuned)]
     known = {m.family for m in trained} - {SAVED}
     for first, second in combinations(trained, 2):
-        if _same_shape(first, second):
+        # What a file of activations came from is not known: neither its architecture nor whether it was tuned.
+        if _same_shape(first, second) or SAVED in (first.family, second.family):
             continue
         roles = {"first": first.name, "second": second.name}
         if first.family == second.family in known and len(known) > 1:

@@ -30,6 +30,6 @@ def study_attention(
     specs = loading.specs(models)
     from stratoscope.studies.attention.study import attention as run
 
-    chosen = AttentionOptions(**vars(options))  # as `run.yaml` says them of `attention`
-    result = run(specs, data=data, out=out, options=chosen, progress=progress, draw=drawing(progress))
+    draw, name = drawing(progress), "study attention"
+    result = run(specs, data=data, out=out, options=options, progress=progress, draw=draw, command=name)
     return answer_of(out, result, then=look_closer(out, result))

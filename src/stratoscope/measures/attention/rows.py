@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,14 @@ class HeadRows:
         for first, last in zip(ends - self.words, ends, strict=True):
             one = self.values[:, places[first] : places[last]]
             yield HeadRows(one, self.lengths[first:last], np.array([last - first]))
+
+    def chunks(self, places: int) -> Iterator[HeadRows]:
+        """The same rows in runs of about so many places, at least one row each; for what needs no whole sentence."""
+        ends = np.cumsum(self.lengths)
+        edges = [0, *(np.flatnonzero(np.diff((ends - self.lengths) // places)) + 1).tolist(), len(ends)]
+        for first, last in pairwise(edges):
+            where = slice(int(ends[first] - self.lengths[first]), int(ends[last - 1]))
+            yield HeadRows(self.values[:, where], self.lengths[first:last], np.array([last - first]))
 
     @classmethod
     def join(cls, parts: list[HeadRows]) -> HeadRows:

@@ -26,6 +26,8 @@ TOTAL, SKIPPED, COUNTS = "total", "skipped", "counts"
 """Of each head: Σ of weights, and rows without a correlation; of all: sentences, rows and word pairs."""
 PLACES = 256
 """Products of unit rows added up in float32 before the sum goes on in float64: over 2,048 one-hot rows lose 1e-6."""
+DOUBLES = 2_000_000
+"""Weights taken to float64 at once, about: of a long sentence some rows after the other."""
 CONSTANT = 8.0
 """Units of rounding that a row's weights must spread over to have a correlation: softmax and sub-words leave a few."""
 
@@ -53,11 +55,15 @@ class HeadSums:
         made[COUNTS] = np.array([len(rows.words), len(rows.lengths), rows.lengths.sum()], dtype=np.float64)
         if self.wanted & {DISTANCE, RELATIVE, SCATTER, CORRELATION}:
             for sentence in rows.sentences():
-                values = sentence.values.astype(np.float64)  # nearly equal heads cancel: float32 would leave 1e-3
-                if self.wanted & {DISTANCE, RELATIVE, SCATTER}:
-                    _add_products_(made, values, len(sentence.lengths))
-                if CORRELATION in self.wanted:
-                    _add_correlations_(made, values, sentence, CONSTANT * self.eps)
+                product = np.zeros((heads, heads), order="F")
+                for part in sentence.chunks(DOUBLES // heads):
+                    values = part.values.astype(np.float64)  # nearly equal heads cancel: float32 would leave 1e-3
+                    if self.wanted & {DISTANCE, RELATIVE, SCATTER}:
+                        product += upper_gram(torch.from_numpy(values))
+                        made[TOTAL] += values.sum(axis=1)
+                    if CORRELATION in self.wanted:
+                        _add_correlations_(made, values, part, CONSTANT * self.eps)
+                _add_products_(made, product, len(sentence.lengths))
         if DIVERGENCE in self.wanted:
             made[DIVERGENCE] = _divergences(rows)
         for name, value in made.items():
@@ -71,13 +77,11 @@ class HeadSums:
         return HeadSums(self.wanted, self.eps, added)
 
 
-def _add_products_(made: Mapping[str, Doubles], values: Doubles, words: int) -> None:
+def _add_products_(made: Mapping[str, Doubles], product: Doubles, words: int) -> None:
     """One sentence's ‖A - B‖_F from products: ‖A‖² + ‖B‖² - 2⟨A, B⟩; those are the scatter as well."""
-    product = upper_gram(torch.from_numpy(values))
     own = product.diagonal().copy()
     if SCATTER in made:
         made[SCATTER][...] += product
-        made[TOTAL][...] += values.sum(axis=1)
     if DISTANCE in made or RELATIVE in made:
         product *= -2
         product += own
@@ -91,7 +95,7 @@ def _add_products_(made: Mapping[str, Doubles], values: Doubles, words: int) -> 
 
 
 def _add_correlations_(made: Mapping[str, Doubles], values: Doubles, sentence: HeadRows, constant: float) -> None:
-    """One sentence's Σ over rows of Pearson's r: rows about their mean in units of their norm, then products.
+    """Some rows' Σ of Pearson's r: rows about their mean in units of their norm, then products.
 
     A row that does not vary has no correlation and is skipped, as one of a single target is.
     """

@@ -38,6 +38,11 @@ class AttentionMeasure:
     of_heads: Callable[[Sums], Doubles] | None = None
     """Similarity of each pair of heads; None for a measure that compares all heads of two layers at once."""
 
+    @property
+    def symmetric(self) -> bool:
+        """Whether a layer and another score the same either way: best partners, and pwsim's weights, do not."""
+        return self.of_heads is None and self.name != "pwsim"
+
 
 def _frobenius(s: Sums) -> Doubles:
     """1 - mean over sentences of ‖A - B‖_F (Wu et al. 2020, A.4)."""

@@ -62,13 +62,20 @@ class AttentionReader(Reader):
         for slot, text in enumerate(batch.texts):
             first, length = int(batch.shift[slot]), int(self.encoded.lengths[text])
             own = slice(first, first + length)
-            weights = torch.cat([block[slot, :, own, own] for block in chosen]).float()
-            onto = self._words(int(text)).to(weights.device)
-            between = (onto / onto.sum(0)).T @ (weights @ onto)
-            if self.specials:
-                others = (onto.sum(1) == 0).float()
-                between = torch.cat([(onto / onto.sum(0)).T @ (weights @ others)[..., None], between], dim=-1)
-            self.texts[int(text)] = self._normalised(between.cpu().double().numpy(), int(text))
+            onto = self._words(int(text)).to(chosen[0].device)
+            parts = [self._between(part[slot, :, own, own], onto, int(text)) for part in chosen]
+            values, lengths, empty = zip(*parts, strict=True)
+            self.texts[int(text)] = WordAttention(np.concatenate(values), lengths[0])
+            self.empty = np.concatenate(empty) + (self.empty if len(self.empty) else 0)
+
+    def _between(self, weights: Tensor, onto: Tensor, text: int) -> tuple[npt.NDArray[np.float32], IntArray, IntArray]:
+        """One block of a text: what follows from it, in float64, takes many times the room of what is kept."""
+        weights, mean = weights.float(), (onto / onto.sum(0)).T
+        between = mean @ (weights @ onto)
+        if self.specials:
+            others = (onto.sum(1) == 0).float()
+            between = torch.cat([mean @ (weights @ others)[..., None], between], dim=-1)
+        return self._normalised(between.cpu().double().numpy(), text)
 
     def _words(self, text: int) -> Tensor:
         """(tokens, words): 1 where a token belongs to a planned word of the text."""
@@ -76,7 +83,10 @@ class AttentionReader(Reader):
         a, b = np.searchsorted(self.rows.sentence, [text, text + 1])
         return torch.from_numpy(self.encoded.word[start:stop, None] == self.rows.word[None, a:b]).float()
 
-    def _normalised(self, between: npt.NDArray[np.float64], text: int) -> WordAttention:
+    def _normalised(
+        self, between: npt.NDArray[np.float64], text: int
+    ) -> tuple[npt.NDArray[np.float32], IntArray, IntArray]:
+        """Distributions of all rows, one after the other, the targets of each, and rows of each head without any."""
         if not np.isfinite(between).all():
             name = self.encoded.encoder.name
             raise StratoscopeError(
@@ -93,5 +103,4 @@ class AttentionReader(Reader):
         empty = mass < NO_MASS
         lengths = kept.sum(axis=1)
         share = np.where(empty, 1 / lengths[:, None], between / np.where(empty, 1, mass))
-        self.empty = empty.sum(axis=(1, 2)) + (self.empty if len(self.empty) else 0)
-        return WordAttention(share[:, kept].astype(np.float32), lengths)
+        return share[:, kept].astype(np.float32), lengths, empty.sum(axis=(1, 2))

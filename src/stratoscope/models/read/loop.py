@@ -27,6 +27,8 @@ HIDDEN, ATTENTION, LOGITS = "hidden", "attention", "logits"
 
 BATCH_BYTES = 2**28
 """Memory that what is read of one batch may take."""
+ATTENTION_BYTES = 2**26
+"""Memory that the attention weights of one batch may take; they grow with the square of the length."""
 BATCH_TOKENS = {"cpu": 1024}
 """Most padded tokens in a batch. A CPU gains nothing from larger ones, which mix more lengths and so pad more
 (UD English dev, MiniLM, one thread: 12 % more tokens and 20 % more time at 4096 than at 1024)."""
@@ -152,7 +154,7 @@ def _fits(
         return lambda length: budget // length
     config = model.module.config.get_text_config()
     pair = (model.layers - 1) * config.num_attention_heads * next(model.module.parameters()).element_size()
-    return lambda length: min(budget // length, BATCH_BYTES // (pair * length**2))
+    return lambda length: min(budget // length, ATTENTION_BYTES // (pair * length**2))
 
 
 def _checked(model: OpenedModel, needs: frozenset[str], found: Any, ids: Tensor) -> Output:

@@ -70,7 +70,9 @@ class AttentionPlan:
         """Sentences in groups drawn with the seed; each has as many as any other, give or take one."""
         used = np.flatnonzero(self.lengths)
         order = np.random.default_rng(self.options.seed).permutation(used)
-        return tuple(np.sort(order[k :: min(GROUPS, len(used))]) for k in range(min(GROUPS, len(used))))
+        drawn = [np.sort(order[k :: min(GROUPS, len(used))]) for k in range(min(GROUPS, len(used)))]
+        # Longest first: sentences read together are of like length, and memory peaks at the start.
+        return tuple(g[np.argsort(-self.lengths[g], kind="stable")] for g in drawn)
 
     @cached_property
     def shards(self) -> tuple[tuple[int, int], ...]:

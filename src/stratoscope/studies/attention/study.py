@@ -45,11 +45,13 @@ def attention(
     options: AttentionOptions | None = None,
     progress: Progress | None = None,
     draw: Draw | None = None,
+    command: str = "attention",
     **keywords: Any,
 ) -> Attention:
     """Compare the attention of all layers of all models; with `out`, finished parts are kept there and reused.
 
-    Further keywords are the fields of `AttentionOptions`, among them `measures`, `causal` and `bootstrap`.
+    Further keywords are the fields of `AttentionOptions`, among them `measures`, `causal` and `bootstrap`; `command` is
+    the one that `run.yaml` repeats.
     """
     options, progress = chosen(AttentionOptions, options, keywords), progress or Silent()
     plan = plan_attention(several(models), data, options, progress)
@@ -59,7 +61,7 @@ def attention(
         options,
         out,
         lambda running: compare_heads(plan, running),
-        asked=asked_of(plan.words, models, data),
+        asked=asked_of(plan.words, models, data) | {"command": command},
         work=float(plan.axis.starts[-1]) ** 2 * float(np.square(plan.lengths).sum()) * len(measures),
         progress=progress,
         draw=draw,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,8 +24,9 @@ from stratoscope.models.read.loop import read
 from stratoscope.models.text.encoder import IntArray
 from stratoscope.models.text.rows import Rows, encode_for
 
-PIECE_BYTES = 6.4e7
-"""Weights of all models that are held at once (one sentence always is)."""
+PIECE_BYTES = 1.6e7
+"""Weights of all models that are held at once (one sentence always is): a few hundred sentences fill it, so that memory
+is the same however many follow."""
 EMPTY = "empty"
 """Rows of each head that had no attention to any word."""
 Item = dict[str, Any]
@@ -114,9 +116,17 @@ def read_shard(shared: Shared, item: Item) -> dict[str, Tensor]:
             sums[g].update(HeadRows.join([attention[k] for k in np.flatnonzero(group == g)]))
         for k in (k for k in item["keep"] if first <= k < last):
             found[f"pattern.{item['first'] + k}"] = _pattern(attention[k - first])
+        del attention
+        _hand_back()
     packed = [shared.axis.pack(s.sums) for s in sums]
     found |= {name: torch.from_numpy(np.stack([p[name] for p in packed])) for name in packed[0]}
     return found | {EMPTY: torch.from_numpy(empty)}
+
+
+def _hand_back() -> None:
+    """Give freed memory back: sentences are of all sizes, and what glibc keeps between them grows piece by piece."""
+    if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+        trim(0)
 
 
 def _pieces(words: Sequence[int], heads: int) -> Iterator[tuple[int, int]]:

@@ -10,11 +10,13 @@ from stratoscope.cli.options import command
 
 @command
 def measures() -> Answer:
-    """List the measures, with one line and the reference each."""
+    """List the measures of layers and of attention, with one line and the reference each."""
+    from stratoscope.measures.attention.table import MEASURES as ATTENTION
     from stratoscope.measures.table import MEASURES
 
-    rows = [(m.name, "yes" if m.symmetric else "no", m.summary, m.reference) for m in MEASURES]
-    return _listed("measures", ("measure", "symmetric", "what it is", "reference"), rows)
+    rows = [("layers", m.name, "yes" if m.symmetric else "no", m.summary, m.reference) for m in MEASURES]
+    rows += [("attention", m.name, "yes" if m.symmetric else "no", m.summary, m.reference) for m in ATTENTION]
+    return _listed("measures", ("of", "measure", "symmetric", "what it is", "reference"), rows)
 
 
 @command
