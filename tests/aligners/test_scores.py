@@ -46,3 +46,15 @@ def test_shuffled_rows_are_the_same_rows() -> None:
     y = torch.arange(20.0)[:, None]
     assert sorted(shuffled(y).flatten().tolist()) == list(range(20))
     assert not torch.equal(shuffled(y), y)
+
+
+def test_rows_of_one_text_are_resampled_together() -> None:
+    """Ten copies of each row say no more than the row: the interval is that of the rows alone."""
+    squares, around = (np.random.default_rng(k).gamma(2, size=40) for k in (0, 1))
+    alone, texts = scores("any", squares, around, 2), np.repeat(np.arange(40), 10)
+    copied = scores("any", np.repeat(squares, 10), np.repeat(around, 10), 2, texts=texts)
+    for name in ("mse", "error", "r2"):
+        for end in ("value", "low", "high"):
+            assert getattr(getattr(copied, name), end) == pytest.approx(getattr(getattr(alone, name), end))
+    naive = scores("any", np.repeat(squares, 10), np.repeat(around, 10), 2)
+    assert naive.error.high - naive.error.low < 0.5 * (copied.error.high - copied.error.low)

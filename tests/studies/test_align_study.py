@@ -175,6 +175,11 @@ def test_word_pairs_are_a_seeded_sample_of_bounded_size() -> None:
     assert all(len(set(p.tolist())) == len(p) and p.max() < lengths[t] ** 2 for t, p in every.places.items())
     assert max(every.places[2]) > 100  # from all of the text
     assert len(sample_pairs(lengths, 5, seed=1).places) < 4
+    past = sample_pairs(lengths, 10**6, seed=0, causal=True)
+    assert {t: len(p) for t, p in past.places.items()} == {1: 6, 2: 32, 3: 3, 5: 32}
+    for t, places in past.places.items():
+        source, target = np.divmod(places, lengths[t])
+        assert (target <= source).all()
 
 
 def test_a_killed_run_resumes_pair_by_pair(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -12,6 +13,7 @@ from stratoscope.results.alignment import Fit
 
 RESAMPLES = 500
 INTERVAL = Interval(0.95, PERCENTILES)
+IntArray = npt.NDArray[np.int64]
 
 
 def score_map(g: Map, x: Tensor, y: Tensor, *, seed: int = 0) -> Fit:
@@ -29,14 +31,23 @@ def inversion_error(g: Map, x: Tensor, found: Tensor) -> float:
 
 
 def scores(
-    method: str, squares: Values, around: Values, width: int, *, inversion: float = float("nan"), seed: int = 0
+    method: str,
+    squares: Values,
+    around: Values,
+    width: int,
+    *,
+    inversion: float = float("nan"),
+    texts: IntArray | None = None,
+    seed: int = 0,
 ) -> Fit:
-    """Scores from each row's squared error and its squared distance from the mean, with intervals over the rows."""
-    weights, n = resamples(len(squares), seed=seed), len(squares) * width
+    """Scores from each row's squared error and its squared distance from the mean, with intervals over the texts."""
+    weights, n = resamples(len(squares), texts=texts, seed=seed), len(squares) * width
     drawn = relative(weights @ squares, weights @ around)
     error = _value(float(relative(squares.sum(), around.sum())), drawn)
     r2 = Value(1 - error.value, 1 - error.high, 1 - error.low)
-    return Fit(method, _value(squares.sum() / n, weights @ squares / n), error, r2, inversion, drawn)
+    return Fit(
+        method, _value(squares.sum() / n, weights @ squares / (weights.sum(1) * width)), error, r2, inversion, drawn
+    )
 
 
 def relative(error: Values, around: Values) -> Values:
@@ -45,10 +56,16 @@ def relative(error: Values, around: Values) -> Values:
     return found
 
 
-def resamples(n: int, *, seed: int = 0, number: int = RESAMPLES) -> Values:
-    """(number, n): how often each row is in each resample; the same for all maps of as many rows."""
-    drawn: Values = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=number).astype(np.float64)
-    return drawn
+def resamples(n: int, *, texts: IntArray | None = None, seed: int = 0, number: int = RESAMPLES) -> Values:
+    """(number, n): how often each row is in each resample, the same for all maps of these rows.
+
+    Rows of one text are not independent: whole texts are drawn. Without `texts`, every row is one of its own.
+    """
+    of = np.arange(n) if texts is None else np.unique(texts, return_inverse=True)[1]
+    size = int(of.max()) + 1
+    drawn = np.random.default_rng(seed).multinomial(size, np.full(size, 1 / size), size=number)
+    weights: Values = drawn.astype(np.float64)[:, of]
+    return weights
 
 
 def _value(estimate: float, drawn: Values) -> Value:

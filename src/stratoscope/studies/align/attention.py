@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from stratoscope.data.corpus import Corpus
-from stratoscope.models.open.loading import open_model
+from stratoscope.models.families import generates
+from stratoscope.models.open.loading import load_config, open_model, resolve
 from stratoscope.models.read.attention import AttentionReader
 from stratoscope.models.read.loop import Batch, Output, read
 from stratoscope.models.text.encoder import IntArray
@@ -37,14 +38,24 @@ class WordPairs:
         return np.repeat(list(self.places), [len(p) for p in self.places.values()])
 
 
-def sample_pairs(lengths: IntArray, number: int, *, seed: int) -> WordPairs:
-    """At least `number` word pairs where the texts have them, from texts drawn with the seed."""
+def any_causal(plan: AttentionPlan) -> bool:
+    """Whether one of the models is a decoder, which gives no weight to words to come."""
+    configs = [load_config(spec, resolve(spec)) for spec in plan.words.specs]
+    return any(generates(c) or getattr(c, "is_decoder", False) for c in configs)
+
+
+def sample_pairs(lengths: IntArray, number: int, *, seed: int, causal: bool = False) -> WordPairs:
+    """At least `number` word pairs where the texts have them, from texts drawn with the seed.
+
+    `causal` leaves out targets after their source, whose weight is 0 whatever the text.
+    """
     rng, found, left = np.random.default_rng(seed), dict[int, IntArray](), number
     for text in rng.permutation(np.flatnonzero(lengths > 1)):  # a lone word attends to itself whatever the model
         if left <= 0:
             break
-        every = int(lengths[text]) ** 2
-        found[int(text)] = np.sort(rng.permutation(every)[:FROM_A_TEXT])
+        words = int(lengths[text])
+        places = np.flatnonzero(np.tri(words)) if causal else np.arange(words**2)
+        found[int(text)] = np.sort(rng.permutation(places)[:FROM_A_TEXT])
         left -= len(found[int(text)])
     return WordPairs({text: found[text] for text in sorted(found)})
 

@@ -22,10 +22,11 @@ from stratoscope.core.matrix import Layer, Matrix
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.value import spread
 from stratoscope.data.corpus import Corpus
+from stratoscope.models.text.encoder import IntArray
 from stratoscope.results.alignment import Alignment, LayerFit
 from stratoscope.runs.run import Draw, Run
 from stratoscope.statistics.rows import LayerRows
-from stratoscope.studies.align.attention import ATTENTION, FROM_A_TEXT, WordPairs, read_pairs, sample_pairs
+from stratoscope.studies.align.attention import ATTENTION, FROM_A_TEXT, WordPairs, any_causal, read_pairs, sample_pairs
 from stratoscope.studies.align.options import AlignOptions
 from stratoscope.studies.align.work import (
     chosen_methods,
@@ -67,7 +68,7 @@ class Work:
             return None
         o = self.options
         number = o.train + o.test + 2 * FROM_A_TEXT  # a text is on one side, whole
-        return sample_pairs(self.attention.lengths, number, seed=o.seed)
+        return sample_pairs(self.attention.lengths, number, seed=o.seed, causal=any_causal(self.attention))
 
     @cached_property
     def axis(self) -> list[tuple[Layer, int]]:
@@ -83,8 +84,12 @@ class Work:
     @cached_property
     def sides(self) -> tuple[Tensor, Tensor]:
         o = self.options
-        text = self.pairs_of_words.text if self.pairs_of_words else self.plan.rows.sentence
-        return split_rows(text, o.train, o.test, seed=o.seed)
+        return split_rows(self.text, o.train, o.test, seed=o.seed)
+
+    @cached_property
+    def text(self) -> IntArray:
+        """The text of every row."""
+        return self.pairs_of_words.text if self.pairs_of_words else self.plan.rows.sentence
 
     @cached_property
     def place(self) -> dict[tuple[str, int], int]:
@@ -175,6 +180,7 @@ def compute(work: Work, rows: LayerRows, running: Run) -> Alignment:
     o, plan = work.options, work.plan
     train, test = work.sides
     shared: dict[str, Any] = {"rows": rows, "train": train, "test": test}
+    shared["texts"] = work.text[torch.cat(work.sides).numpy()]
     key = [plan.key, o.unit, o.train, o.test, o.seed]
     alone = o.layer is not None and len(work.pairs) == 1
     how = {"seed": o.seed, "paper": o.paper}
@@ -211,9 +217,9 @@ def _fits(
         if f"squares.{method}" in part:
             squares, around = part[f"squares.{method}"].numpy(), part["around"].numpy()
             width, inversion = widths[work.place[b, k]], float(part[f"inversion.{method}"])
-            yield LayerFit(
-                x, y, group, scores(method, squares, around, width, inversion=inversion, seed=work.options.seed)
-            )
+            texts, seed = work.text[work.sides[1].numpy()], work.options.seed
+            fit = scores(method, squares, around, width, inversion=inversion, texts=texts, seed=seed)
+            yield LayerFit(x, y, group, fit)
 
 
 def _missing(work: Work, fits: Sequence[LayerFit]) -> list[str]:
@@ -237,7 +243,8 @@ def matrices(work: Work, running: Run, shared: Mapping[str, Any], key: Any) -> I
     columns = own[first] + own[second]
     items = [{"x": x, "ys": columns, "seed": work.options.seed} for x in own[first]]
     parts = running.map(cross_layer, items, name="cross", key=key, label="all pairs of layers", shared=shared)
-    weights = resamples(len(shared["test"]), seed=work.options.seed)
+    texts = work.text[shared["test"].numpy()]
+    weights = resamples(len(texts), texts=texts, seed=work.options.seed)
     squares, around = (np.stack([p[name].numpy() for p in parts]) for name in ("squares", "around"))
     values = relative(squares.sum(-1), around.sum(-1))
     drawn = relative(np.einsum("rn,ijn->rij", weights, squares), np.einsum("rn,ijn->rij", weights, around))
@@ -254,7 +261,7 @@ def norms(work: Work, running: Run, shared: Mapping[str, Any], key: Any) -> Iter
     layers = [a for a, _ in work.axis]
     items = [{"layer": k, "seed": work.options.seed} for k in range(len(layers))]
     parts = running.map(nuclear_norm, items, name="norm", key=key, label="nuclear norms", shared=shared)
-    interval = norm_interval(sum(map(len, work.sides)))
+    interval = norm_interval(len(np.unique(shared["texts"])))
     for spec in work.plan.specs:
         own = [k for k, a in enumerate(layers) if a.model == spec.label]
         found = torch.stack([parts[k]["norm"] for k in own], dim=1).numpy()

@@ -102,7 +102,7 @@ def cross_layer(shared: Mapping[str, Any], item: Item) -> Tensors:
 def nuclear_norm(shared: Mapping[str, Any], item: Item) -> Tensors:
     """Σ singular values of the centred rows over √n, on the rows and on resamples of them."""
     rows = gather(shared["rows"], item["layer"], torch.cat([shared["train"], shared["test"]])).double()
-    drawn = torch.from_numpy(resamples(len(rows), seed=item["seed"], number=NORM_RESAMPLES))
+    drawn = torch.from_numpy(resamples(len(rows), texts=shared["texts"], seed=item["seed"], number=NORM_RESAMPLES))
     weights = torch.cat([torch.ones(1, len(rows), dtype=torch.float64), drawn])
     return {"norm": torch.stack([_nuclear(rows, w) for w in weights])}
 
