@@ -14,7 +14,7 @@ def console_lines(result: Result, *, most: int = MOST_LINES) -> list[str]:
     sections = sections_of(result)
     lines = [f"{card.label}: {card.value}{f' ({card.note})' if card.note else ''}" for card in sections.cards]
     if sections.lines:
-        return [_one_line(line) for line in sections.lines]
+        return list(sections.lines)  # of printable words; their blanks make columns
     warned = [f"warning: {sections.warnings[0]}"] if sections.warnings else []
     if len(sections.warnings) > 1:
         warned = [f"{warned[0]} (and {len(sections.warnings) - 1} more in the report)"]

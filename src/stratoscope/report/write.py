@@ -125,5 +125,7 @@ def _written(folder: Path) -> dict[str, list[str]]:
     return {
         name: sums
         for name, sums in found.items()
-        if name in inside or re.fullmatch(r"[a-z]+\.csv", name) or (name.count("/") == 1 and name.split("/")[0] in (FIGURES, TABLES) and ".." not in name)
+        if name in inside
+        or re.fullmatch(r"[a-z]+\.csv", name)
+        or (name.count("/") == 1 and name.split("/")[0] in (FIGURES, TABLES) and ".." not in name)
     }

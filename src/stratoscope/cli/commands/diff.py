@@ -41,7 +41,7 @@ def diff(
         raise StratoscopeError("expected --base with an adapter alone, got it beside BASE and TUNED; leave it out")
     if source.data is None and source.task is None:
         raise StratoscopeError("expected --data, text or labelled rows, or --task, got neither")
-    specs = loading.specs([base] if tuned is None else [base, tuned], base=adapter_base)
+    specs = loading.merged([base] if tuned is None else [base, tuned], adapter_base)
     result = run(*specs, data=source, out=out, options=options, progress=progress, draw=drawing(progress))
     last = specs[-1] if tuned is None else replace(specs[-1], base=base)
     how, place = [*source.typed(), *loading.again(last)], beside(out, "cut")

@@ -78,7 +78,7 @@ def _lines(result: Diff, answers: tuple[tuple[str, str, str], ...]) -> Iterator[
     base, tuned = (shorten(m, 40) for m in (result.study.base, result.study.tuned[0]))
     yield f"{tuned} against {base} on {shorten(name, 40)} ({count(rows, 'row')})"
     for label, value, note in answers:
-        yield f"{label:<16} {value}{f' ({note})' if note else ''}"
+        yield f"{label:<16} {printable(value)}{f' ({note})' if note else ''}"
     if result.statements:
         yield f"{'findings':<16} {tally(result.statements)}"
 
@@ -100,10 +100,14 @@ def _answers(result: Diff) -> Iterator[tuple[str, str, str]]:
         if language.spans:
             best = best_spans(language.spans)
             span = best[droppable(result) or 1]
-            what = f"block{'s' if span.last > span.first else ''} {ranges(range(span.first, span.last + 1))} of {blocks}"
+            what = (
+                f"block{'s' if span.last > span.first else ''} {ranges(range(span.first, span.last + 1))} of {blocks}"
+            )
             how = f"{times(span.ratio)} the perplexity, untuned"
-            yield "droppable", what if droppable(result) else f"no block within {WITHIN:g}x", (
-                how if droppable(result) else f"cheapest: {what}, {how}"
+            yield (
+                "droppable",
+                what if droppable(result) else f"no block within {WITHIN:g}x",
+                (how if droppable(result) else f"cheapest: {what}, {how}"),
             )
     else:
         yield "droppable", "not judged", printable(result.unjudged)
@@ -115,7 +119,11 @@ def _answers(result: Diff) -> Iterator[tuple[str, str, str]]:
     elif result.examples:
         half = float(np.median([e.moved for e in result.examples]))
         top = result.examples[0]
-        yield "examples", f"row {top.row} moved most", f"{number(top.moved)}, median {number(half)}; layer {result.layer}"
+        yield (
+            "examples",
+            f"row {top.row} moved most",
+            f"{number(top.moved)}, median {number(half)}; layer {result.layer}",
+        )
 
 
 def _most(curve: Curve) -> tuple[str, str]:
@@ -127,7 +135,9 @@ def _most(curve: Curve) -> tuple[str, str]:
     near = [k for k, v in values.items() if v.value >= (1 - NEAR) * values[top].value]
     low = min(values, key=lambda k: values[k].value)
     least = [k for k, v in values.items() if v.value <= max(UNCHANGED, values[low].value)]
-    beside = f"drift {_drift(values[top])}; layer{'s' if len(least) > 1 else ''} {ranges(least)} {_short(values[low].value)}"
+    beside = (
+        f"drift {_drift(values[top])}; layer{'s' if len(least) > 1 else ''} {ranges(least)} {_short(values[low].value)}"
+    )
     return f"layer{'s' if len(near) > 1 else ''} {ranges(near)} of {max(values)}", beside
 
 
@@ -176,7 +186,9 @@ def _examples(result: Diff) -> Iterator[Section]:
         own += [e.predicted, ranges(e.flips) or "–"] if flips else []
         own += [e.loss_before, e.loss_after] if losses else []
         rows.append(tuple(own))
-    more = f" The first {MOST_ROWS:,}; examples.csv has all." if len(rows) > MOST_ROWS else " examples.csv has them too."
+    more = (
+        f" The first {MOST_ROWS:,}; examples.csv has all." if len(rows) > MOST_ROWS else " examples.csv has them too."
+    )
     means = " Flips: a model cut to that layer, with the head tuned on it, predicts another label." if flips else ""
     table = Table(
         id="examples",

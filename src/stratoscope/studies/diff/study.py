@@ -12,6 +12,7 @@ import numpy as np
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Progress, Silent
+from stratoscope.core.value import ratio_of_sums
 from stratoscope.data.corpus import Corpus, Sentence
 from stratoscope.data.readers import Data, corpus_of
 from stratoscope.data.tasks.data import TaskData
@@ -42,7 +43,6 @@ from stratoscope.studies.diff.options import DiffOptions
 from stratoscope.studies.finetuned.options import UNITS, StudyOptions
 from stratoscope.studies.finetuned.study import Roles, plans_of, read_task, study_of
 from stratoscope.studies.perplexity.spans import exp, ratio, skipped, spans_of
-from stratoscope.core.value import ratio_of_sums
 from stratoscope.studies.weights.options import WeightsOptions
 from stratoscope.studies.weights.study import compare_weights, opened_weights, two_models
 
