@@ -20,7 +20,8 @@ LINES = [
     ("--foo", "unknown option '--foo'; see 'stratoscope --help'\n"),
     (
         "perplexity base",
-        "expected --data (Text: a text file, JSONL, CSV, TSV, Parquet or hub data set), got none; see 'stratoscope perplexity --help'\n",
+        "expected --data (Text: a text file, JSONL, CSV, TSV, Parquet or hub data set), got none; see"
+        " 'stratoscope perplexity --help'\n",
     ),
     (
         "compare --data t.txt --out run",

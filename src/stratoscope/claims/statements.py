@@ -175,6 +175,8 @@ def unchanged(comparison: Comparison, base: str, tuned: str) -> bool:
     across, own = (matrix.between(base, name) for name in (tuned, base))
     if across.values.shape != own.values.shape:
         return False
+    if [x.index for x in across.rows] != [y.index for y in across.columns]:
+        return False
     gaps = np.abs(across.values.diagonal() - own.values.diagonal())
     return bool((gaps[~np.isnan(gaps)] <= SAME).all())
 

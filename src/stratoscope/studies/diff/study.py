@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.model import ModelInfo
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.value import ratio_of_sums
 from stratoscope.data.corpus import Corpus, Sentence
@@ -20,9 +21,10 @@ from stratoscope.data.tasks.source import TaskSource
 from stratoscope.measures.moved import row_moves
 from stratoscope.models.open.loading import CAUSAL, ModelSpec, check_head, load_config, open_model, resolve, survey
 from stratoscope.models.read.head import reads_mean
-from stratoscope.models.read.perplexity import Predicted
+from stratoscope.models.read.perplexity import LEVEL, Predicted
 from stratoscope.models.read.store import Reading, Stored, store_layers, together
 from stratoscope.models.text.examples import text_length
+from stratoscope.models.weights.stored import Pair
 from stratoscope.results.cutting.depth import Depth
 from stratoscope.results.diff import Diff, Example, Language
 from stratoscope.runs.run import Draw, Run
@@ -134,7 +136,8 @@ def _rows(source: TaskSource, tuned: ModelSpec, progress: Progress) -> tuple[Tas
     if isinstance(rows, TaskData):
         check_head(tuned, rows)
         return rows, ""
-    sampled = replace(source, **{k: v for k, v in TASK_ROWS.items() if getattr(source, k) is None})
+    few: dict[str, Any] = {k: v for k, v in TASK_ROWS.items() if getattr(source, k) is None}
+    sampled = replace(source, **few)
     if source.task is not None or source.label is not None or source.validation is not None:
         task = sampled.read(progress)
         check_head(tuned, task)
@@ -191,7 +194,7 @@ def _causal(spec: ModelSpec) -> bool:
     return True
 
 
-def _compute(asked: Asked, weights: Any, running: Run) -> Diff:
+def _compute(asked: Asked, weights: tuple[Pair, tuple[ModelInfo, ...], dict[str, Any]] | None, running: Run) -> Diff:
     stored, depth, language = {}, None, None
     base, tuned = asked.sides[:2]
     if asked.task is not None:
@@ -211,7 +214,7 @@ def _compute(asked: Asked, weights: Any, running: Run) -> Diff:
     return Diff(
         study=study,
         data={"name": asked.task.name if asked.task else asked.corpus.name, "rows": len(asked.corpus)},
-        weights=weights and compare_weights(*weights, WeightsOptions(rank=asked.options.rank), running),
+        weights=compare_weights(*weights, WeightsOptions(asked.options.rank), running) if weights else None,
         language=language,
         unjudged=asked.unjudged,
         layer=layer,
@@ -243,7 +246,7 @@ def _language(asked: Asked, pair: list[Stored], running: Run) -> Language:
     if not kept.any():
         raise StratoscopeError(f"expected texts of two tokens or more, got none in '{asked.corpus.name}'")
     before, after, tokens = before[kept], after[kept], tokens[kept]
-    both = [exp(ratio_of_sums(losses, tokens)) for losses in (before, after)]
+    both = [exp(ratio_of_sums(losses, tokens, level=LEVEL)) for losses in (before, after)]
     language = Language(both[0], both[1], ratio(after, before, tokens))
     side, options = asked.sides[1], asked.options
     blocks = side.seen.layers - 1
