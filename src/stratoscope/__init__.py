@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from stratoscope.studies.cut.study import cut
     from stratoscope.studies.decoder.study import cut_decoder
     from stratoscope.studies.depth.study import depth
+    from stratoscope.studies.diff.study import diff
     from stratoscope.studies.finetune.study import finetune
     from stratoscope.studies.finetuned.study import study_finetuned
     from stratoscope.studies.perplexity.study import perplexity
@@ -46,6 +47,7 @@ __all__ = [
     "cut",
     "cut_decoder",
     "depth",
+    "diff",
     "finetune",
     "fit_map",
     "inject",
@@ -72,6 +74,7 @@ LATER = {
     "cut": "studies.cut.study",
     "cut_decoder": "studies.decoder.study",
     "depth": "studies.depth.study",
+    "diff": "studies.diff.study",
     "finetune": "studies.finetune.study",
     "fit_map": "aligners.fit",
     "inject": "studies.align.inject",

@@ -39,6 +39,7 @@ def test_a_table_that_cannot_be_read(here: Path, command: Command, names: tuple[
     needed = {
         "study": ["tuned"],
         "align": ["tuned"],
+        "diff": ["tuned"],
         "inject": ["tuned"],
         "cut": ["--budget", "0.1"],
         "prune": ["--drop", "top:1"],

@@ -203,7 +203,7 @@ def test_lists_for_machines(name: str, command: Command) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "compare base --data t.txt --json",
+        "compare base --json",
         "compare base --data t.txt --out run --limt 3 --json",
         "compare base --data t.txt --out run --name a --name b --json",
         "findings nowhere --json",

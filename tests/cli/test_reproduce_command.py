@@ -48,7 +48,6 @@ def test_a_dry_run_shows_commands_and_cost_and_runs_nothing(here: Path, command:
     [
         ("reproduce", "expected a paper and an item"),
         ("reproduce wu2020", "expected a paper and an item"),
-        ("reproduce wu2020 fig1 --data t.txt", "expected --out"),
         ("reproduce wu2020 figg1 --out run", "unknown item of wu2020 'figg1'; did you mean 'fig1'"),
         ("reproduce wu2020 fig1 --out run", "give yours with --data"),
     ],

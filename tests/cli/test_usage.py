@@ -19,8 +19,9 @@ LINES = [
     ("depth base --no-skp", "unknown option '--no-skp'; did you mean '--no-skip'? see 'stratoscope depth --help'\n"),
     ("--foo", "unknown option '--foo'; see 'stratoscope --help'\n"),
     (
-        "compare base --data t.txt",
-        "expected --out (Run folder for everything this makes), got none; see 'stratoscope compare --help'\n",
+        "perplexity base",
+        "expected --data (Text: a text file, JSONL, CSV, TSV, Parquet or hub data set), got none; see"
+        " 'stratoscope perplexity --help'\n",
     ),
     (
         "compare --data t.txt --out run",

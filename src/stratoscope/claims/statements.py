@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
+import numpy as np
+
 from stratoscope.claims import durrani2021, phang2021, ren2023, wu2020
 from stratoscope.claims.claim import (
     BY_CHANCE,
@@ -31,13 +33,17 @@ CLAIMS: tuple[Claim, ...] = (*wu2020.CLAIMS, *phang2021.CLAIMS, *durrani2021.CLA
 """Every claim, paper by paper."""
 
 
+SAME = 1e-5
+"""Similarity that a model has with itself loses no more than this by rounding."""
+
+
 def judge_comparison(comparison: Comparison) -> tuple[Statement, ...]:
     """Claims about any models side by side: fine-tuned pairs, other architectures, and localization."""
     if not comparison.matrices:
         return ()
     judge = _Judge(comparison)
     trained = [m for m in comparison.models if not m.is_control]
-    pairs = _tuned_pairs(trained)
+    pairs = [(a, b) for a, b in _tuned_pairs(trained) if not unchanged(comparison, a, b)]
     found = [s for base, tuned in pairs for s in judge.tuned(base, tuned)]
     known = {m.family for m in trained} - {SAVED}
     for first, second in combinations(trained, 2):
@@ -146,6 +152,8 @@ def judge_study(study: Study) -> tuple[Statement, ...]:
     first, *others = study.tuned
     for unit, comparison in study.comparisons.items():
         judge = _Judge(comparison, unit, guard, study.control)
+        if unchanged(comparison, study.base, first):
+            continue
         for name in study.tuned:
             found += judge.tuned(study.base, name)
         found.append(judge.on_scores(phang2021.TOP_UNLIKE_BASE, {"base": study.base, "tuned": first}))
@@ -160,6 +168,18 @@ def judge_study(study: Study) -> tuple[Statement, ...]:
         judge = _Judge(study.localization, LOCALIZATION, guard)
         found += judge.localization([(study.base, name) for name in study.tuned])
     return (*found, *(judge_depth(study.depth) if study.depth is not None else ()))
+
+
+def unchanged(comparison: Comparison, base: str, tuned: str) -> bool:
+    """Whether two models are one and the same but for rounding: nothing was tuned, so nothing is judged of tuning."""
+    matrix = comparison.matrices[0]
+    across, own = (matrix.between(base, name) for name in (tuned, base))
+    if across.values.shape != own.values.shape:
+        return False
+    if [x.index for x in across.rows] != [y.index for y in across.columns]:
+        return False
+    gaps = np.abs(across.values.diagonal() - own.values.diagonal())
+    return bool((gaps[~np.isnan(gaps)] <= SAME).all())
 
 
 def at_chance(depth: Depth) -> Reason | None:

@@ -61,6 +61,16 @@ class Naming:
         [only] = self.specs([source], **known)
         return only
 
+    def merged(self, sources: Sequence[str], base: str | None) -> list[ModelSpec]:
+        """The models, adapters among them merged into `base`; refused where it is given and none is an adapter."""
+        from stratoscope.models.open.loading import resolve
+        from stratoscope.models.saved.files import is_saved
+
+        specs = self.specs(sources, base=base)
+        if base is not None and not any(resolve(s).adapter for s in specs if not is_saved(s.source)):
+            raise StratoscopeError(f"--base '{base}' is for adapters, and no model given is one; leave it out")
+        return specs
+
     def again(self, spec: ModelSpec) -> list[str]:
         """The words that load one of the models alone in the same way."""
         own = replace(self, name=(spec.name,) if spec.name and self.name else ())

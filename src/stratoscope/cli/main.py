@@ -19,6 +19,7 @@ from stratoscope.cli.commands import (
     compare,
     cut,
     depth,
+    diff,
     finetune,
     perplexity,
     probe,
@@ -37,6 +38,7 @@ WHAT = "See how fine-tuning reshapes a Transformer, layer by layer."
 GROUPS = {"study": "Studies that put several analyses on one page."}
 COMMANDS: Mapping[str, Callable[..., None]] = {
     "demo": demo.demo,
+    "diff": diff.diff,
     "finetune": finetune.finetune,
     "study finetuned": study.finetuned,
     "study similarity": study.similarity,

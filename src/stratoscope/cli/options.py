@@ -6,12 +6,13 @@ it has use for them, and hands back an `Answer`; how that is shown is decided he
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand
@@ -22,6 +23,8 @@ from stratoscope.core.options import Option, described, flag_of, read_options
 
 CONFIG = f"{__name__}.config"
 """Where a context keeps the path of `--config`."""
+OUT = "out"
+"""The parameter that is a run folder; where a command has no default of its own, `default_folder` names one."""
 COMMON = ("config", "json", "quiet", "verbose")
 """Parameters of every command, which no YAML sets."""
 KEYWORD = inspect.Parameter.KEYWORD_ONLY
@@ -52,6 +55,9 @@ def command(function: Callable[..., Answer]) -> Callable[..., None]:
     for parameter in signature.parameters.values():
         if parameter.name in ("progress", "verbose"):
             continue
+        if parameter.name == OUT and parameter.default is parameter.empty:
+            parameters += [_optional(parameter), inspect.Parameter("context", KEYWORD, annotation=typer.Context)]
+            continue
         if not dataclasses.is_dataclass(parameter.annotation):
             parameters.append(parameter.replace(kind=KEYWORD))
             continue
@@ -75,14 +81,39 @@ def command(function: Callable[..., Answer]) -> Callable[..., None]:
             name: read_options(group, {field: given.pop(field) for field in described(group)})
             for name, group in groups.items()
         }
+        context = given.pop("context", None)
         with Console(quiet=shown["quiet"], verbose=shown["verbose"]) as console:
             own = {"progress": console, "verbose": shown["verbose"]}
-            answer = function(**given, **made, **{name: own[name] for name in own if name in signature.parameters})
+            given |= {name: own[name] for name in own if name in signature.parameters} | made
+            if context is not None and given[OUT] is None:
+                from stratoscope.cli.folders import default_folder, in_free_folder
+
+                first = default_folder(context.command_path.partition(" ")[2], *_named(signature, given))
+                answer = in_free_folder(lambda out: function(**{**given, OUT: out}), first, console)
+            else:
+                answer = function(**given)
         show(answer, as_json=shown["json"], quiet=shown["quiet"])
 
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {p.name: p.annotation for p in parameters}
     return call
+
+
+def _optional(out: inspect.Parameter) -> inspect.Parameter:
+    """The run folder as a flag that may be left out."""
+    kind, option = get_args(out.annotation)
+    option = copy.copy(option)
+    option.help = f"{option.help.rstrip('.')}; by default runs/<command>-<names>."
+    return _parameter(OUT, kind | None, None, option)
+
+
+def _named(signature: inspect.Signature, given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """All arguments in the order of the command, those of groups too, and the labels given to the models."""
+    ordered: dict[str, Any] = {}
+    for name in signature.parameters:
+        value = given[name]
+        ordered |= vars(value) if dataclasses.is_dataclass(value) else {name: value}
+    return ordered, ordered.get("name", ())
 
 
 def _flag(f: dataclasses.Field[Any], hint: Any, known: Option) -> inspect.Parameter:

@@ -40,6 +40,13 @@ class DamagedResultError(StratoscopeError):
     """A result of ours whose checksum or content is wrong; the run that made it makes it again."""
 
 
+class AnotherResultError(StratoscopeError):
+    """A folder holds the result of another request, which is not replaced unasked."""
+
+    digest = ""
+    """Of the request that was made."""
+
+
 class UnknownNameError(StratoscopeError, KeyError):
     """A name that is not in a table; also a KeyError, so that mappings behave (`in`, `get`)."""
 

@@ -73,6 +73,8 @@ class Sections:
     """What is folded away, by heading: data, provenance."""
     measures: tuple[str, ...] = ()
     """Whose sources are cited."""
+    lines: tuple[str, ...] = ()
+    """What the console says in place of the cards and the claims, where that is said more shortly."""
     works: tuple[str, ...] = ()
     """Other works to cite, by their short form."""
 

@@ -223,8 +223,12 @@ def _picture(p: Picture, chosen: Mapping[str, str]) -> str:
 
 def _table(t: Table, chosen: Mapping[str, str]) -> str:
     rows = _rows(t.head, t.texts(), [t.is_number(k) for k in range(len(t.head))])
+    find = (
+        f'<div class="bar" hidden><label>Find <input type="search" data-search placeholder="{html(t.search)}"></label>'
+        '<span class="note" aria-live="polite"></span></div>'
+    )
     return (
-        f'<figure class="table"{_when(t, chosen)}><h3>{html(t.title)}</h3>{rows}'
+        f'<figure class="table"{_when(t, chosen)}><h3>{html(t.title)}</h3>{find if t.search else ""}{rows}'
         f"<figcaption>{html(t.caption)}</figcaption></figure>"
     )
 

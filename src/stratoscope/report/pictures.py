@@ -391,10 +391,16 @@ class Table(Picture):
 
     head: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    search: str = ""
+    """What a reader may look for in it, where it is worth a search."""
+    shown: int | None = None
+    """Rows on the page, all when None; its file has them all."""
+    top: bool = False
+    """Whether its file is beside the page, not among the tables behind the figures."""
 
     def texts(self) -> list[list[str]]:
         """Every cell as it is shown."""
-        return [[cell_text(cell) for cell in row] for row in self.rows]
+        return [[cell_text(cell) for cell in row] for row in self.rows[: self.shown]]
 
     def is_number(self, column: int) -> bool:
         """Whether a column holds numbers."""

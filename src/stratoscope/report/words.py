@@ -13,6 +13,8 @@ def console_lines(result: Result, *, most: int = MOST_LINES) -> list[str]:
     """The cards, then the statements as far as there is room, then the first warning; clean of control characters."""
     sections = sections_of(result)
     lines = [f"{card.label}: {card.value}{f' ({card.note})' if card.note else ''}" for card in sections.cards]
+    if sections.lines:
+        return list(sections.lines)  # of printable words; their blanks make columns
     warned = [f"warning: {sections.warnings[0]}"] if sections.warnings else []
     if len(sections.warnings) > 1:
         warned = [f"{warned[0]} (and {len(sections.warnings) - 1} more in the report)"]

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -17,12 +18,14 @@ from stratoscope.report.draw import FORMATS, LOOKS, figure, render
 from stratoscope.report.labels import printable
 from stratoscope.report.outline import Sections, sections_of
 from stratoscope.report.page import page
-from stratoscope.report.pictures import Picture
+from stratoscope.report.pictures import Picture, Table
 from stratoscope.results.result import Result
 
 PAGE = "report.html"
 FIGURES, TABLES = "figures", "tables"
 CAPTIONS, CITATIONS = f"{FIGURES}/captions.md", "citations.bib"
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""How what a spreadsheet would run begins."""
 SENTENCES = re.compile(r"(?<=\.) ")
 WRITTEN = ".written.json"
 """Checksums of what a report wrote, by path in the folder: only that is ever replaced or removed, while unchanged."""
@@ -73,7 +76,8 @@ def _files(result: Result, sections: Sections, style: str) -> Iterator[tuple[str
         captions.append(printable(f"**{stem}.** {' '.join(said)}"))
         yield f"{TABLES}/{stem}.csv", _csv(pictures)
     for stem, tables in _by_file(t for s in sections.sections for t in s.tables).items():
-        yield f"{TABLES}/{stem}.csv", _csv(tables)
+        place = "" if all(isinstance(t, Table) and t.top for t in tables) else f"{TABLES}/"
+        yield f"{place}{stem}.csv", _csv(tables)
     if captions:
         yield CAPTIONS, ("\n\n".join(captions) + "\n").encode()
     works = works_of(sections.measures, result.statements, sections.works)
@@ -97,7 +101,13 @@ def _csv(pictures: list[Picture]) -> bytes:
         for place, (name, value) in enumerate(p.when.items()):
             frame.insert(place, name, value)
         frames.append(frame)
-    return pd.concat(frames, ignore_index=True).to_csv(index=False, lineterminator="\n").encode()
+    joined = pd.concat(frames, ignore_index=True).map(_cell)
+    return joined.to_csv(index=False, lineterminator="\n").encode("utf-8", "replace")
+
+
+def _cell(value: Any) -> Any:
+    """A cell that no spreadsheet takes for a formula: a text that begins like one gets an apostrophe before it."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
 def _is_ours(path: Path, sums: list[str]) -> bool:
@@ -115,5 +125,7 @@ def _written(folder: Path) -> dict[str, list[str]]:
     return {
         name: sums
         for name, sums in found.items()
-        if name in inside or (name.count("/") == 1 and name.split("/")[0] in (FIGURES, TABLES) and ".." not in name)
+        if name in inside
+        or re.fullmatch(r"[a-z]+\.csv", name)
+        or (name.count("/") == 1 and name.split("/")[0] in (FIGURES, TABLES) and ".." not in name)
     }

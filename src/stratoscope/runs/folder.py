@@ -27,7 +27,7 @@ PARTS = "parts"
 FIGURES, TABLES = "figures", "tables"
 PAGE, PROTOCOL = "report.html", "run.yaml"
 WRITTEN = {name for kind in KINDS for name in (kind.file, record.arrays_name(kind.file))}
-WRITTEN |= {PAGE, PROTOCOL, "citations.bib", ".written.json"}
+WRITTEN |= {PAGE, PROTOCOL, "citations.bib", "examples.csv", ".written.json"}
 """Files that runs and reports write beside `parts`, `figures` and `tables`."""
 LEFTOVER = re.compile(r"\.(.+)\.\d+(-[0-9a-f]{8})?\.tmp")
 """Names under which a killed run of ours leaves a half-written file: `.name.pid-token.tmp`."""

@@ -58,6 +58,7 @@ def _row(
 
 KINDS: tuple[Kind, ...] = (
     _row("study", "study.json", "a study", "study finetuned", "Study", format=2),
+    _row("diff", "diff.json", "what fine-tuning changed", "diff", "Diff"),
     _row("depth", "depth.json", "a model judged at every depth", "depth", "Depth", format=2, at="cutting.depth"),
     _row("reproduction", "reproduction.json", "a reproduction", "reproduce", "Reproduction"),
     _row("comparison", "result.json", "a comparison", "compare", "Comparison", format=3),

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 from safetensors.torch import load_file
 from torch import Tensor
 
-from stratoscope.core.errors import DamagedResultError, ForeignResultError, StratoscopeError
+from stratoscope.core.errors import AnotherResultError, DamagedResultError, ForeignResultError, StratoscopeError
 from stratoscope.core.files import ANOTHER, digest, write_text
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.provenance import code_key, versions
@@ -21,7 +21,7 @@ from stratoscope.core.record import to_plain
 from stratoscope.engine.base import Engine
 from stratoscope.engine.local import InProcess
 from stratoscope.runs.folder import PAGE, PROTOCOL, RunFolder
-from stratoscope.runs.kinds import kind_named
+from stratoscope.runs.kinds import kind_in, kind_named
 from stratoscope.runs.protocol import write_protocol
 
 Tensors = Mapping[str, Tensor]
@@ -255,7 +255,9 @@ def finished(
             return None
         differs = request.differences(held.provenance.get("request", {}))
         what = f": {', '.join(differs[:4])}" if differs else ""
-        raise StratoscopeError(f"{folder} holds another result{what}", ANOTHER, "give --overwrite")
+        refused = AnotherResultError(f"{folder} holds another result{what}", ANOTHER, "give --overwrite")
+        refused.digest = request.digest
+        raise refused
     if not whole(folder, held):
         progress.note(f"{folder} is damaged and is made again")
         return None
@@ -269,6 +271,17 @@ def finished(
     made = other or "other source files of stratoscope"
     progress.note(f"{folder} already holds this result, made with {made}; give --overwrite to make it again")
     return held
+
+
+def holds_another(folder: Path, digest: str) -> bool:
+    """Whether a folder holds a result that does not answer the request with this digest."""
+    kind = kind_in(folder)
+    if kind is None:
+        return False
+    try:
+        return bool(kind.load_class().load(folder).provenance.get("digest") != digest)
+    except StratoscopeError:
+        return True
 
 
 def physical_memory() -> float:

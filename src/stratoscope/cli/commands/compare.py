@@ -34,7 +34,7 @@ def compare(
     base: AdapterBase = None,
 ) -> Answer:
     """Compare every layer of every model under every measure asked for."""
-    specs = loading.specs(models, base=base)
+    specs = loading.merged(models, base)
     from stratoscope.studies.compare.study import compare as run
 
     comparison = run(specs, data=data, out=out, options=options, progress=progress, draw=drawing(progress))

@@ -46,7 +46,7 @@ def cut(
     max_ppl: MaxPpl = None,
 ) -> Answer:
     """Take out the blocks that a fine-tuned model or a decoder can do without, into a standard checkpoint."""
-    spec, draw = loading.spec(tuned, base=base), drawing(progress)
+    [spec], draw = loading.merged([tuned], base), drawing(progress)
     shared: dict[str, Any] = {"out": out, "progress": progress, "draw": draw}
     # A checkpoint of ours is no revision on the hub, and no pickle.
     again = typed(LoadingOne(device=loading.device, trust_remote_code=loading.trust_remote_code))

@@ -34,7 +34,7 @@ def perplexity(
     """Judge a decoder without a task: its perplexity on text, truncated at every layer and with blocks skipped."""
     from stratoscope.studies.perplexity.study import perplexity as run
 
-    spec = loading.spec(model, base=base)
+    [spec] = loading.merged([model], base)
     result = run(spec, data, out=out, options=options, progress=progress, draw=drawing(progress))
     best = min((s.ratio.value for s in result.spans), default=math.nan)
     if math.isnan(best) or len(result) < 3 or options.split is not None:  # nothing to cut, or no way to say of what

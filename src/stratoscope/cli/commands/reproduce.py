@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from stratoscope.cli.answer import Answer, Table, answer_of, drawing
-from stratoscope.cli.loading import folder
+from stratoscope.cli.loading import Out
 from stratoscope.cli.options import command
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Progress
@@ -17,19 +17,18 @@ from stratoscope.studies.reproduce.options import ReproduceOptions
 Paper = Annotated[str | None, typer.Argument(help="Paper, such as wu2020.")]
 Item = Annotated[str | None, typer.Argument(help="Figure or table, such as fig1.")]
 More = Annotated[list[str], typer.Argument(help="Further --models.", metavar="MODEL...")]
-Out = Annotated[Path | None, typer.Option("--out", help="Run folder for everything this makes.", parser=folder)]
 Listed = Annotated[bool, typer.Option("--list", help="List the protocols there are.")]
 Dry = Annotated[bool, typer.Option("--dry-run", help="Show what would run and its estimated cost, and run nothing.")]
 
 
 @command
 def reproduce(
+    out: Out,
     options: ReproduceOptions,
     progress: Progress,
     paper: Paper = None,
     item: Item = None,
     more: More = [],  # noqa: B006
-    out: Out = None,
     listed: Listed = False,
     dry_run: Dry = False,
 ) -> Answer:
@@ -42,9 +41,7 @@ def reproduce(
         raise StratoscopeError("expected a paper and an item, such as wu2020 fig1; see 'stratoscope reproduce --list'")
     options = replace(options, models=(*options.models, *more))
     if dry_run:
-        return _planned(paper, item, options, out or Path("OUT"))
-    if out is None:
-        raise StratoscopeError("expected --out, the run folder for everything this makes, got none")
+        return _planned(paper, item, options, out)
     from stratoscope.studies.reproduce.study import reproduce as run
 
     result = run(paper, item, out=out, options=options, progress=progress, draw=drawing(progress))

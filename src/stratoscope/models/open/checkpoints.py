@@ -63,6 +63,17 @@ def locate(source: str) -> Checkpoint:
     return Checkpoint(name, local=False, revision=revision or None)
 
 
+def label_of(source: str) -> str:
+    """What a model is called that was given no name: its folder, or the one that is part of; of the hub, with its revision."""
+    path = Path(source)
+    if source.startswith(".") or PART.fullmatch(path.name):
+        path = path.expanduser().resolve()
+    if "@" in source and not path.exists():  # a branch may have a name with slashes
+        name, _, revision = source.partition("@")
+        return f"{Path(name).name}@{revision}"
+    return path.parent.name or path.name if PART.fullmatch(path.name) else path.name
+
+
 def _inside(folder: Path) -> Checkpoint:
     """The checkpoint that a folder is or holds: a Transformer of sentence-transformers, or the best of a training."""
     if any((folder / name).is_file() for name in (CONFIG, ADAPTER)):

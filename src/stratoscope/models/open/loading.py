@@ -63,13 +63,7 @@ class ModelSpec:
         """The name, made from the source when none was given: that of the folder, or of the one it is part of."""
         if self.name:
             return self.name
-        path = Path(self.source.removeprefix(IN_MEMORY))
-        if self.source.startswith(".") or PART.fullmatch(path.name):
-            path = path.expanduser().resolve()
-        stem = path.parent.name or path.name if PART.fullmatch(path.name) else path.name
-        if "@" in self.source and not path.exists():  # a branch may have a name with slashes
-            name, _, revision = self.source.partition("@")
-            stem = f"{Path(name).name}@{revision}"
+        stem = checkpoints.label_of(self.source.removeprefix(IN_MEMORY))
         return f"{stem}-random" if self.random_init else stem
 
     @property

@@ -20,6 +20,7 @@ from stratoscope.models.open.loading import OpenedModel, Survey
 from stratoscope.models.read.head import HeadInputReader, LogitReader, check_head
 from stratoscope.models.read.hidden import RowReader
 from stratoscope.models.read.loop import Advance, Reader, read
+from stratoscope.models.read.perplexity import PredictionReader, check_causal
 from stratoscope.models.text.encoder import IntArray
 from stratoscope.models.text.examples import Floats
 from stratoscope.models.text.rows import Rows, encode_for
@@ -57,6 +58,8 @@ class Reading:
     layers: tuple[int, ...] | None = None
     """Layers whose rows are kept, all when None."""
     head: HeadInput | None = None
+    losses: bool = False
+    """Read also -log p of every text: the model comes with its language-model head."""
     choices: int = 1
     """Texts of one example."""
     truncate: int | None = None
@@ -87,7 +90,8 @@ class Reading:
         rows = {name: [r.fingerprint, r.unit] for name, r in sorted(self.rows.items())}
         head = None if self.head is None else [self.head.mean, self.head.scored, self.choices]
         made_by = [model.fingerprint, self.dtype(model), model.device]
-        return [*made_by, self.corpus.fingerprint, self.truncate, rows, self.subword, layers, head, first, last]
+        what = [rows, self.subword, layers, head, self.losses]
+        return [*made_by, self.corpus.fingerprint, self.truncate, *what, first, last]
 
 
 def cut_texts(kinds: Sequence[IntArray], texts: int, choices: int = 1, size: int | None = None) -> list[int]:
@@ -123,6 +127,11 @@ class Stored:
         """(examples, k): the model's own output."""
         found: Floats = self._joined("scores").numpy()
         return found
+
+    @property
+    def losses(self) -> tuple[Floats, Floats]:
+        """(texts,) -log p over the predicted tokens of each text, and how many those are."""
+        return self._joined("losses").numpy(), self._joined("tokens").numpy()
 
     def _joined(self, name: str) -> Tensor:
         with ExitStack() as files:
@@ -180,6 +189,11 @@ def read_shard(
         if scores is not None and base(model.module) is model.module:
             raise StratoscopeError(f"'{model.name}' has no task head; expected a sequence-classification checkpoint")
         readers += [vectors] if scores is None else [vectors, scores]
+    if reading.losses:
+        examples = np.arange(len(corpus))
+        check_causal(model, encoded, int(encoded.lengths.argmax()))
+        said = PredictionReader(model, len(examples), int(encoded.lengths.max()))
+        readers.append(said)
     advance(len(corpus) // c - len(examples))
     if len(examples):
         tokens = reading.batch_tokens
@@ -192,6 +206,8 @@ def read_shard(
             for start, (a, b) in zip(bounds, pairwise(places), strict=False):
                 if b > a:
                     tensors[_row_name(name, layer, start)] = kept[a:b].clone()
+    if reading.losses:
+        tensors |= {"losses": torch.from_numpy(said.found.losses), "tokens": torch.from_numpy(encoded.lengths - 1.0)}
     if reading.head is not None:
         tensors |= {_head_name(k): x for k, x in enumerate(vectors.layers)}
         if scores is not None:

@@ -397,6 +397,15 @@
       filterStatements();
     }));
   }
+  all("[data-search]").forEach((input) => {
+    const bar = input.closest(".bar"), rows = all("tbody tr", bar.parentElement), texts = rows.map((row) => row.textContent.toLowerCase());
+    bar.hidden = false;
+    input.addEventListener("input", () => {
+      const words = input.value.toLowerCase().split(/\s+/).filter(Boolean), fits = texts.map((text) => words.every((w) => text.includes(w)));
+      rows.forEach((row, k) => { row.hidden = !fits[k]; });
+      bar.querySelector(".note").textContent = words.length ? `${fits.filter(Boolean).length} of ${rows.length}` : "";
+    });
+  });
   let width = window.innerWidth;
   window.addEventListener("resize", () => { if (width !== window.innerWidth) { width = window.innerWidth; drawAll(); } });
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);

@@ -37,6 +37,9 @@ class Depth(Result):
     """(L, L): the metric with blocks first..last skipped, at [first - 1, last - 1]; NaN below the diagonal."""
     skip_agreement: Values | None = None
     """(L, L): share of rows predicted as by the whole model; NaN below the diagonal and for a regression."""
+    predicted: Values | None = field(default=None, metadata={"stored": "arrays"})
+    """(L+2, rows): index of the label that the head tuned on layer 0, ..., L gives to every validation row, and at last
+    that of the whole model; None for a regression."""
     full_replicates: Values | None = field(default=None, metadata={"stored": "arrays"})
     """(resamples,): the whole model on every resample of the validation rows, those of the curves and of the spans."""
     skip_replicates: Values | None = field(default=None, metadata={"stored": "arrays"})

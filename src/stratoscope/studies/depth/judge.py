@@ -137,10 +137,13 @@ def judge(
     untuned = [head_scores(work.model.module, validation.head_input(k), choices=work.choices) for k in layers]
     start = scale_of(tuned["train"].head_input(layers[-1]))
     curves, notes = [work.curve(UNTUNED, untuned)], _truncated(work)
+    predicted = None
     for name, (of, stored) in {TUNED: (side, tuned), **({TUNEDORIG: base} if base else {})}.items():
         scores, remarks = tuned_heads(work, of, stored, start)
         curves.append(work.curve(name, scores))
         notes += remarks
+        if name == TUNED and not task.regression:
+            predicted = np.array([s.argmax(axis=1) for s in (*scores, validation.scores)], dtype=np.float64)
     whole = validation.scores
     drawn = work.resampled(whole)
     low, high = (float(edge) for edge in np.quantile(drawn, [0.025, 0.975]))
@@ -161,6 +164,7 @@ def judge(
         task=described(task),
         full=full,
         curves=tuple(curves),
+        predicted=predicted,
         full_replicates=drawn,
         warnings=tuple(notes),
         provenance={"length": side.length, "head": "keeps its own pooler; tuned heads read standardised features"},

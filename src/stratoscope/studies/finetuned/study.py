@@ -10,6 +10,7 @@ from typing import Any
 from stratoscope.claims import judge_study
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Progress, Silent
+from stratoscope.data.corpus import Corpus
 from stratoscope.data.tasks.data import TaskData
 from stratoscope.measures.structure import LOCALIZING
 from stratoscope.models.open.checkpoints import locate
@@ -17,6 +18,7 @@ from stratoscope.models.open.loading import ModelSpec, survey
 from stratoscope.models.read.store import Reading, Stored, together
 from stratoscope.results.comparison import Comparison
 from stratoscope.results.cutting.cut import Cut
+from stratoscope.results.cutting.depth import Depth
 from stratoscope.results.study import LOCALIZATION, Study
 from stratoscope.runs.run import Draw, Run
 from stratoscope.studies.asked import (
@@ -44,7 +46,7 @@ MEASURES = ("ckasim", "ckasim-debiased")
 
 
 @dataclass(frozen=True)
-class _Models:
+class Roles:
     """The models of a study by their part in it: base, tuned, across, control."""
 
     sides: tuple[Side, ...]
@@ -90,8 +92,8 @@ def study_finetuned(
     specs = named(given, random_init=options.control, seed=options.seed)
     after, before = two_sides(specs[1], specs[0], task, options.length, progress, judged=options.depth)
     others = [Side(spec, survey(spec, progress=progress), after.length) for spec in specs[2:]]
-    models = _Models((before, after, *others), len(tuned), len(across), options.control)
-    plans = _plans(models, task, options)
+    models = Roles((before, after, *others), len(tuned), len(across), options.control)
+    plans = plans_of(models, task.corpus("validation").sample(options.limit, options.seed), options)
     inputs = {
         "models": [[side.spec.label, side.seen.fingerprint, side.seen.dtype] for side in models.sides],
         "roles": [models.tuned, models.across, models.control],
@@ -117,9 +119,8 @@ def study_finetuned(
     )
 
 
-def _plans(models: _Models, task: TaskData, options: StudyOptions) -> dict[str, Plan]:
-    """What is compared, by unit, and the words for localization: the same sample of validation rows for all."""
-    corpus = task.corpus("validation").sample(options.limit, options.seed)
+def plans_of(models: Roles, corpus: Corpus, options: StudyOptions) -> dict[str, Plan]:
+    """What is compared, by unit, and the words for localization: the same rows for all."""
     shared = ("limit", "seed", "bootstrap", "batch_tokens", "memory", "workers")
     how = CompareOptions(measures=MEASURES, **{name: getattr(options, name) for name in shared})
     parts = {unit: replace(how, unit=unit) for unit in options.units}
@@ -134,29 +135,36 @@ def _plans(models: _Models, task: TaskData, options: StudyOptions) -> dict[str, 
     return plans
 
 
-def _compute(models: _Models, task: TaskData, options: StudyOptions, plans: Mapping[str, Plan], running: Run) -> Study:
+def _compute(models: Roles, task: TaskData, options: StudyOptions, plans: Mapping[str, Plan], running: Run) -> Study:
     base, tuned = models.sides[:2]
     work = Work(tuned, task, options.seed, options.batch_tokens, running)
-    stored = {side.spec.label: _read(models, side, work, plans, deep=options.depth) for side in models.sides}
+    stored = {side.spec.label: read_task(models, side, work, plans, deep=options.depth) for side in models.sides}
+    heads = stored[tuned.spec.label], (base, stored[base.spec.label])
+    depth = judge(work, *heads) if options.depth else None
+    return study_of(models, plans, {label: of["validation"] for label, of in stored.items()}, depth, running)
+
+
+def study_of(
+    models: Roles, plans: Mapping[str, Plan], stored: Mapping[str, Stored], depth: Depth | None, running: Run
+) -> Study:
+    """The study of what was read, by label of the model, judged."""
     compared: dict[str, Comparison] = {}
     for part, plan in plans.items():
-        rows = together([stored[spec.label]["validation"].rows[part] for spec in plan.specs])
-        compared[part] = score_plan(plan, rows, running)
-    labels, after = list(stored), 1 + models.tuned
-    heads = stored[labels[1]], (base, stored[labels[0]])
+        compared[part] = score_plan(plan, together([stored[s.label].rows[part] for s in plan.specs]), running)
+    labels, after = [side.spec.label for side in models.sides], 1 + models.tuned
     study = Study(
         localization=compared.pop(LOCALIZATION, None),
         comparisons=compared,
         base=labels[0],
         tuned=tuple(labels[1:after]),
         control=labels[-1] if models.control else None,
-        depth=judge(work, *heads) if options.depth else None,
+        depth=depth,
         across=tuple(labels[after : after + models.across]),
     )
     return replace(study, statements=judge_study(study))
 
 
-def _read(models: _Models, side: Side, work: Work, plans: Mapping[str, Plan], *, deep: bool) -> dict[str, Stored]:
+def read_task(models: Roles, side: Side, work: Work, plans: Mapping[str, Plan], *, deep: bool) -> dict[str, Stored]:
     """What every part of the study needs of a model, each text read once."""
     whole = work.task.corpus("validation")
     rows = {part: plan.rows.within(plan.corpus, whole) for part, plan in plans.items() if side in models.of(part)}

@@ -53,14 +53,8 @@ def weights(
     names. Further keywords are the fields of `WeightsOptions`.
     """
     options, progress = chosen(WeightsOptions, options, keywords), progress or Silent()
-    before, after = _two(spec_of(base), None if tuned is None else spec_of(tuned))
-    places = [resolve(spec) for spec in (before, after)]
-    for place in places:
-        if place.note:
-            progress.note(place.note)
-    pair, adapter = _opened(before, after, places[0], places[1])
-    prints = [identity(spec, place) for spec, place in zip((before, after), places, strict=True)]
-    models = tuple(_info(spec, pair, found) for spec, found in zip((before, after), prints, strict=True))
+    before, after = two_models(spec_of(base), None if tuned is None else spec_of(tuned))
+    pair, models, adapter = opened_weights(before, after, progress)
     given = [spec_of(m) for m in (base, tuned) if m is not None]
     asked = {"base": given[0].source, "tuned": given[1].source if tuned else None}
     asked |= models_asked(given) | names_asked(given)
@@ -68,7 +62,7 @@ def weights(
         request_for("weights", {"models": [[m.name, m.fingerprint] for m in models]}, options),
         options,
         out,
-        lambda running: _compute(pair, models, adapter, options, running),
+        lambda running: compare_weights(pair, models, adapter, options, running),
         asked=asked,
         work=sum(math.prod(s) * min(s) for n in pair.names if len(s := pair.base.shapes[n]) == 2),
         progress=progress,
@@ -76,10 +70,23 @@ def weights(
     )
 
 
-def _two(base: ModelSpec, tuned: ModelSpec | None) -> tuple[ModelSpec, ModelSpec]:
-    """Base and tuned model, labelled; an adapter alone brings its base."""
-    if any(spec is not None and spec.loaded is not None for spec in (base, tuned)):
+def opened_weights(
+    before: ModelSpec, after: ModelSpec, progress: Progress
+) -> tuple[Pair, tuple[ModelInfo, ...], dict[str, Any]]:
+    """Both models by their tensors, who they are, and what is known of the adapter, if one is."""
+    if before.loaded is not None or after.loaded is not None:
         raise StratoscopeError("weights are read from checkpoints on disk; save the model in memory first")
+    places = [resolve(spec) for spec in (before, after)]
+    for place in places:
+        if place.note:
+            progress.note(place.note)
+    pair, adapter = _opened(before, after, places[0], places[1])
+    prints = [identity(spec, place) for spec, place in zip((before, after), places, strict=True)]
+    return pair, tuple(_info(s, pair, found) for s, found in zip((before, after), prints, strict=True)), adapter
+
+
+def two_models(base: ModelSpec, tuned: ModelSpec | None) -> tuple[ModelSpec, ModelSpec]:
+    """Base and tuned model, labelled; an adapter alone brings its base."""
     if tuned is None:
         place = resolve(base)
         if place.adapter is None:
@@ -112,9 +119,10 @@ def _info(spec: ModelSpec, pair: Pair, found: str) -> ModelInfo:
     return ModelInfo(spec.label, spec.source, str(config.get("model_type", "?")), len(blocks) + 1, int(width), found)
 
 
-def _compute(
+def compare_weights(
     pair: Pair, models: tuple[ModelInfo, ...], adapter: dict[str, Any], options: WeightsOptions, running: Run
 ) -> Weights:
+    """Every parameter of both models, layer by layer."""
     places = {name: pair.place(name) for name in pair.names}
     groups: dict[int | None, list[str]] = {}
     for name, (layer, _) in places.items():

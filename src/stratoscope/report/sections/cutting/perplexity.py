@@ -37,7 +37,10 @@ def sections(result: Perplexities) -> Sections:
     return Sections(
         title=f"Perplexity of {name} at every depth",
         cards=tuple(_cards(result)),
-        sections=(truncated, *_spans(result)),
+        sections=(
+            truncated,
+            *span_sections(result.spans, len(result.points) - 1, name=name, texts=result.span_texts),
+        ),
         models=(result.model,),
         summary=(
             printable(result.corpus.get("name") or "text"),
@@ -115,12 +118,12 @@ def span_heatmap(spans: Sequence[Skipped], blocks: int, *, name: str, texts: int
     )
 
 
-def _spans(result: Perplexities) -> Iterator[Section]:
-    if not result.spans:
+def span_sections(spans: Sequence[Skipped], blocks: int, *, name: str, texts: int) -> Iterator[Section]:
+    """Every span that was skipped, for this page or another; nothing where none was."""
+    if not spans:
         return
-    name = printable(result.model.name)
-    picture = span_heatmap(result.spans, len(result.points) - 1, name=name, texts=result.span_texts)
-    best = sorted(best_spans(result.spans).items())
+    picture = span_heatmap(spans, blocks, name=name, texts=texts)
+    best = sorted(best_spans(spans).items())
     table = Table(
         id="best-spans",
         title="Cheapest spans",

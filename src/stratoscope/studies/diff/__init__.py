@@ -1,0 +1,1 @@
+"""The front door: two models, what changed, and what could be cut."""
