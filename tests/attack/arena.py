@@ -124,7 +124,9 @@ class Ended:
         return f"foreign files were changed: {', '.join(self.lost)}" if self.lost else ""
 
     def __str__(self) -> str:
-        return f"{self.wrong or 'fine'} ({self.seconds:.1f} s, exit {self.code}): {list(self.words)!r}\n{self.err[-1500:]}"
+        return (
+            f"{self.wrong or 'fine'} ({self.seconds:.1f} s, exit {self.code}): {list(self.words)!r}\n{self.err[-1500:]}"
+        )
 
 
 def call(words: Sequence[str], folder: Path, *, draw: bool = False) -> Ended:

@@ -139,7 +139,9 @@ def data(r: random.Random) -> Case:
     words = line(name)
     flag = "--data" if "--data" in words else "--corpus"
     own = words[words.index(flag) + 1]
-    file = f"bad{r.choice([Path(own).suffix, Path(own).suffix, '.csv', '.tsv', '.jsonl', '.txt', '.conllu', '.parquet'])}"
+    file = (
+        f"bad{r.choice([Path(own).suffix, Path(own).suffix, '.csv', '.tsv', '.jsonl', '.txt', '.conllu', '.parquet'])}"
+    )
     words[words.index(flag) + 1] = file
     kind = r.choice(("content",) * 12 + ("fifo", "folder", "zero", "loop", "null"))
     content = contents(r)
@@ -209,7 +211,7 @@ def spoilt_weights(path: Path, r: random.Random) -> None:
         content[:8] = struct.pack("<Q", r.choice((0, 1, 2**63, 2**64 - 1, len(content) * 10)))
     elif how == 2:
         for _ in range(3):
-            content[8 + r.randrange(length)] = r.randrange(256)
+            content[8 + r.randrange(min(length, len(content) - 8))] = r.randrange(256)
     elif how == 3:
         content += b"more"
     else:
@@ -262,7 +264,11 @@ def model(r: random.Random) -> Case:
             bad.write_bytes(own_r.choice((b"", b"GGUF", b"GGUF\x03\0\0\0" + own_r.randbytes(200), own_r.randbytes(99))))
         elif kind == "trainer":
             (place / "steps").mkdir()
-            bad.rename(place / "steps" / own_r.choice(("checkpoint-75", "checkpoint-x", f"checkpoint-{ESC[:4]}", "checkpoint-" + "9" * 200)))
+            bad.rename(
+                place
+                / "steps"
+                / own_r.choice(("checkpoint-75", "checkpoint-x", f"checkpoint-{ESC[:4]}", "checkpoint-" + "9" * 200))
+            )
             (place / "steps").rename(bad)
             (bad / "trainer_state.json").write_text(json.dumps({"best_model_checkpoint": own_r.choice(VALUES)}))
         elif kind == "adapter":
@@ -277,7 +283,9 @@ def model(r: random.Random) -> Case:
             os.mkfifo(file)
         else:
             plain = json.loads((bad / "config.json").read_text())
-            plain["model_type"] = own_r.choice(("t5", "bart", "vit", "mamba", "nosuch", ESC, "", "whisper", "clip", "opt", "rwkv"))
+            plain["model_type"] = own_r.choice(
+                ("t5", "bart", "vit", "mamba", "nosuch", ESC, "", "whisper", "clip", "opt", "rwkv")
+            )
             (bad / "config.json").write_text(json.dumps(plain))
 
     words = [w if w != "bad" or kind != "gguf" else "bad.gguf" for w in words]
@@ -335,7 +343,20 @@ def protocol(r: random.Random) -> Case:
 
         own = random.Random(seed)
         plain = yaml.safe_load((place / f"done-{of}" / "run.yaml").read_text())
-        keys = [*plain, "measures", "unit", "limit", "seed", "bootstrap", "layers", "name", "workers", "memory", "length", ESC]
+        keys = [
+            *plain,
+            "measures",
+            "unit",
+            "limit",
+            "seed",
+            "bootstrap",
+            "layers",
+            "name",
+            "workers",
+            "memory",
+            "length",
+            ESC,
+        ]
         for _ in range(own.choice((1, 2))):
             plain[own.choice(keys)] = own.choice([v for v in VALUES if v != "\ud800"])
         text = yaml.safe_dump(plain)
@@ -364,7 +385,11 @@ def folder(r: random.Random) -> Case:
             os.mkfifo(run)
         elif how != "own":
             run.mkdir()
-            for file in {"parts": ("parts/mine",), "result": ("result.json", "cut.json", "report.html"), "lock": (".lock",)}[how]:
+            for file in {
+                "parts": ("parts/mine",),
+                "result": ("result.json", "cut.json", "report.html"),
+                "lock": (".lock",),
+            }[how]:
                 (run / file).parent.mkdir(exist_ok=True)
                 (run / file).write_text("mine")
 

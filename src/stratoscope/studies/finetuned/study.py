@@ -9,6 +9,7 @@ from typing import Any
 
 from stratoscope.claims import judge_study
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.files import at_home
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.tasks.data import TaskData
 from stratoscope.measures.structure import LOCALIZING
@@ -182,5 +183,5 @@ def _identity(spec: ModelSpec) -> tuple[str, str | None]:
     if spec.loaded is not None:
         return spec.loaded.fingerprint, None
     if locate(spec.source).local:
-        return str(Path(spec.source).expanduser().resolve()), None
+        return str(at_home(spec.source).resolve()), None
     return spec.source, spec.revision
