@@ -1,4 +1,4 @@
-"""A place to be attacked: tiny models, data and finished runs, and how a command ends there, in a process of its own."""
+"""A place to attack: tiny models, data and finished runs, and how a command ends there, in a process of its own."""
 
 from __future__ import annotations
 

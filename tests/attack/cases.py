@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - tables of values are read across
 """Bad inputs, drawn with a seed: arguments, data, model folders, finished results and run.yaml."""
 
 from __future__ import annotations
@@ -320,7 +321,7 @@ def result(r: random.Random) -> Case:
                     plain["sha256"] = "none"
             file.write_text(json.dumps(plain))
         elif how == "arrays":
-            beside = [p for p in target.glob("*.safetensors")] or [file]
+            beside = list(target.glob("*.safetensors")) or [file]
             spoilt_weights(beside[0], own)
         elif how == "yaml":
             (target / "run.yaml").write_bytes(contents(own))

@@ -73,7 +73,7 @@ def atomic(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         # Half of a surrogate pair, which JSON may hold and UTF-8 may not, is written as JSON's own escape of it.
-        how = {} if "b" in mode else {"encoding": "utf-8", "errors": "backslashreplace"}
+        how: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "errors": "backslashreplace"}
         try:
             with tmp.open(mode, **how) as f:
                 yield f
