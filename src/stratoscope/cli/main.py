@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -34,6 +35,8 @@ from stratoscope.cli.usage import Commands, UsageError, usage_sentence
 # Before torch is imported anywhere: idle BLAS threads sleep instead of spinning on a busy machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+LONGEST_SENTENCE = 1000
+"""Characters of an error that are shown."""
 WHAT = "See how fine-tuning reshapes a Transformer, layer by layer."
 GROUPS = {"study": "Studies that put several analyses on one page."}
 COMMANDS: Mapping[str, Callable[..., None]] = {
@@ -156,6 +159,10 @@ def run() -> None:
         _refuse(usage_sentence(e, words), words)
     except StratoscopeError as e:
         _refuse(str(e), words)
+    except OSError as e:
+        if e.errno not in (errno.ENAMETOOLONG, errno.ELOOP):
+            raise
+        _refuse(f"cannot use '{e.filename}' as a path: {os.strerror(e.errno)}; check the spelling", words)
     except (StoppedError, KeyboardInterrupt) as e:
         number = e.number if isinstance(e, StoppedError) else int(signal.SIGINT)
         _refuse("interrupted; run the same command again: what was finished is kept", words, code=128 + number)
@@ -164,9 +171,15 @@ def run() -> None:
         sys.exit(1)
 
 
+def _shortened(sentence: str) -> str:
+    """A sentence that a screen has room for: names from files and arguments may be of any length."""
+    half = LONGEST_SENTENCE // 2
+    return sentence if len(sentence) <= LONGEST_SENTENCE else f"{sentence[:half]} ... {sentence[-half:]}"
+
+
 def _refuse(sentence: str, words: list[str], *, code: int = 2) -> NoReturn:
     """One sentence on stderr; with `--json`, one document on stdout says the same."""
-    sentence = clean(sentence)
+    sentence = _shortened(clean(sentence))
     if "--json" in words:
         import json
 

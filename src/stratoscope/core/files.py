@@ -20,6 +20,11 @@ from stratoscope.core.errors import StratoscopeError
 ANOTHER = "choose another --out"
 
 
+def at_home(path: str | Path) -> Path:
+    """A path with `~` as the shell reads it; the home of a user who does not exist is left as it was typed."""
+    return Path(os.path.expanduser(path))
+
+
 def canonical_json(value: Any) -> str:
     """Serialise so that equal values give equal bytes; NaN is refused because JSON has none."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False, indent=1)
@@ -67,8 +72,10 @@ def atomic(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
     tmp = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        # Half of a surrogate pair, which JSON may hold and UTF-8 may not, is written as JSON's own escape of it.
+        how: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "errors": "backslashreplace"}
         try:
-            with tmp.open(mode, encoding=None if "b" in mode else "utf-8") as f:
+            with tmp.open(mode, **how) as f:
                 yield f
                 f.flush()
                 os.fsync(f.fileno())

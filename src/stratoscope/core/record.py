@@ -53,7 +53,7 @@ def save(result: Any, path: Path, *, kind: str, format: int) -> None:
 def header(path: Path) -> tuple[str, int] | None:
     """Kind and format of a record that we wrote, whole or damaged; None for any other file."""
     try:
-        plain = json.loads(path.read_bytes())
+        plain: Any = json.loads(path.read_bytes()) if path.is_file() else None  # reading a FIFO would never end
         return (str(plain["kind"]), int(plain["format"])) if isinstance(plain["sha256"], str) else None
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.files import at_home
 from stratoscope.data.corpus import Corpus, Sentence, gather
 from stratoscope.data.formats.conll import read_columns, read_conllu
 from stratoscope.data.formats.hub import DEFAULT_SPLIT, hub_table
@@ -55,7 +56,7 @@ def read_corpus(
     `text`, `pair` and `label` name columns of a table (else inferred); `columns` names those of a file with one word a
     line, or of a CSV/TSV without a header; `split` and `revision` choose within a hub data set.
     """
-    path, roles = Path(source).expanduser(), {"text": text, "pair": pair, "label": label}
+    path, roles = at_home(source), {"text": text, "pair": pair, "label": label}
     suffix = path.suffix.lower()
     if path.is_dir():
         raise StratoscopeError(f"--data {source}: expected a file, got a folder; name one file in it")
@@ -65,6 +66,10 @@ def read_corpus(
         return to_corpus(table, f"{source}/{split or DEFAULT_SPLIT}", **roles)
     if not path.exists():
         raise StratoscopeError(f"--data {source}: expected a file, but it does not exist; check the path")
+    if not path.is_file():
+        raise StratoscopeError(
+            f"--data {source}: expected a file, got a pipe or a device; save the data to a file first"
+        )
     _refuse(source, {"split": split, "revision": revision}, "a file, not a hub data set")
     if suffix in TABLES:
         if suffix not in HEADERLESS:

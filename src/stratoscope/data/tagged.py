@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
+from stratoscope.core.files import at_home
 from stratoscope.data.corpus import Corpus, Sentence, gather
 from stratoscope.data.formats.conll import CONLLU_TAGS, read_columns, read_conllu
 from stratoscope.data.formats.textfile import numbered_lines
@@ -90,7 +91,7 @@ class Tagged:
 
 def read_tagged(source: str | Path, property: str, *, columns: str | None = None, seed: int = 0) -> Tagged:
     """Read a file, or a folder with train, dev and test files; missing splits are drawn from training with the seed."""
-    path = Path(source).expanduser()
+    path = at_home(source)
     if not path.exists():
         raise StratoscopeError(f"--corpus {source}: expected a file or folder, but it does not exist; check the path")
     files = _files(path) if path.is_dir() else {"train": path}

@@ -32,6 +32,8 @@ MEASURES: tuple[Measure, ...] = (
 )
 
 ALL = "all"
+ALIASES = {"cka": "ckasim", "svcca": "svsim", "pwcca": "pwsim"}
+"""Names that other packages use."""
 QUADRATIC_ROWS = 20_000
 """Beyond so many rows, `all` leaves out measures whose cost grows with their square."""
 WORTH_SAYING = 0.1
@@ -54,6 +56,7 @@ class Request:
 def parse(name: str) -> Request:
     """Read `measure` or `measure@fraction`."""
     base, at, fraction = name.partition("@")
+    base = ALIASES.get(base, base)
     known = {m.name: m for m in MEASURES}
     if base not in known:
         raise unknown_name("measure", base, (*known, ALL))

@@ -45,6 +45,8 @@ def text_stream(path: Path) -> Iterator[IO[str]]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[io.BufferedReader]:
+    if path.exists() and not (path.is_file() or path.is_dir()):  # reading a FIFO or a device may never end
+        raise StratoscopeError(f"{path}: expected a file, got a pipe or a device; save the data to a file first")
     try:
         f = path.open("rb")
         f.peek(1)  # a folder or a broken disk shows at the first byte

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
+from stratoscope.core.files import at_home
 from stratoscope.data.formats.hub import hub_table
 from stratoscope.data.readers import TABLES, read_corpus
 from stratoscope.data.tasks.build import CORRELATION, build
@@ -178,7 +179,7 @@ def read_task(
         if folder is not None:
             _refuse(where, "the hub, not to a folder", {"revision": revision})
         with _columns_fixed():
-            given = _from_hub(task, revision) if folder is None else _from_folder(task, Path(folder).expanduser())
+            given = _from_hub(task, revision) if folder is None else _from_folder(task, at_home(folder))
             return replace(build(name, task, given, seed=seed, note=task.note), source=source)
     _refuse(where, "the published task, not to your own data", {"folder": folder, "revision": revision})
     known = next((t for t in TASKS if t.name == name), None)
@@ -186,7 +187,7 @@ def read_task(
     rows = [_own_rows(f, known, naming) for f in files]
     read_from = [", ".join(f"{role} '{column}'" for role, column in r.columns.items()) for r in rows if r.columns]
     notes = dict.fromkeys(f"read from columns: {columns}" for columns in read_from)
-    if validation is not None and Path(validation).expanduser().samefile(Path(data).expanduser()):
+    if validation is not None and at_home(validation).samefile(at_home(data)):
         notes["judged on its own training rows: the scores say nothing of other text"] = None
     return replace(build(name, known, rows, seed=seed, note="; ".join(notes)), source=source)
 
@@ -218,7 +219,7 @@ def _from_folder(task: Task, folder: Path) -> list[TaskRows]:
 
 
 def _own_rows(source: str, task: Task | None, naming: dict[str, str | None]) -> TaskRows:
-    path = Path(source).expanduser()
+    path = at_home(source)
     if not path.is_file():
         raise StratoscopeError(f"{source}: expected a file with the task's rows, but it does not exist; check the path")
     if task is not None and task.format == CHOICE:

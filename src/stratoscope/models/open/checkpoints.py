@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.files import file_sha256
+from stratoscope.core.files import at_home, file_sha256
 from stratoscope.runs.kinds import kind_named
 
 CONFIG = "config.json"
@@ -47,7 +47,7 @@ class Checkpoint:
 
 def locate(source: str) -> Checkpoint:
     """Tell a local folder, a GGUF file and a hub id apart; what looks like a path must exist."""
-    path = Path(source).expanduser()
+    path = at_home(source)
     if path.is_dir():
         return _inside(path)
     if path.is_file():

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
-from stratoscope.core.files import digest
+from stratoscope.core.files import at_home, digest
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.extras import optional_module
 from stratoscope.data.formats.hub import hub_answers
@@ -71,7 +71,7 @@ class ModelSpec:
         """A longer label, for where several models have the same one: with the name of the folder around."""
         if self.loaded is not None:
             return self.label
-        path = Path(self.source).expanduser().resolve()
+        path = at_home(self.source).resolve()
         return f"{path.parent.name}/{path.name if PART.fullmatch(path.name) else self.label}"
 
 
@@ -420,6 +420,8 @@ def load_config(spec: ModelSpec, checkpoint: Checkpoint) -> Any:
             config = spec.loaded.config()
         else:
             config = AutoConfig.from_pretrained(checkpoint.source, **load_options(spec, checkpoint))
+        if not all(isinstance(name, str) for name in getattr(config, "architectures", None) or ()):
+            raise ValueError(f"architectures: expected names, got {config.architectures}")
         if checkpoint.adapter is not None:
             Adapter.read(checkpoint.adapter).configure_(config)
     if getattr(config, "is_encoder_decoder", False):

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.files import file_sha256
+from stratoscope.core.files import at_home, file_sha256
 from stratoscope.data.extras import optional_module
 from stratoscope.models.open.checkpoints import ADAPTER, CONFIG, TOKENIZER_FILES, WEIGHTS
 
@@ -65,7 +65,7 @@ class Adapter:
     def base(self) -> str | None:
         """The model it was trained on, as its configuration names it."""
         name, revision = (self.config.get(key) for key in ("base_model_name_or_path", "revision"))
-        pinned = revision and not Path(str(name)).expanduser().exists()
+        pinned = revision and not at_home(str(name)).exists()
         return f"{name}@{revision}" if name and pinned else str(name) if name else None
 
     @property

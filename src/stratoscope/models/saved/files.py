@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.files import at_home
 from stratoscope.data.extras import optional_module
 from stratoscope.data.tagged import SPLITS
 
@@ -30,7 +31,7 @@ Floats = npt.NDArray[np.floating[Any]]
 
 def is_saved(source: str | Path) -> bool:
     """Whether a source is named as a file of activations is."""
-    path = Path(source).expanduser()
+    path = at_home(source)
     return path.suffix.lower() in SUFFIXES and not path.is_dir()
 
 
@@ -187,7 +188,7 @@ def split_sources(source: str) -> list[str]:
 
 def paths_of(source: str) -> list[Path]:
     """The file, or those it is split into by layer (`name-layer3.hdf5` for `name.hdf5`), lowest layer first."""
-    path = Path(source).expanduser()
+    path = at_home(source)
     if path.is_file():
         return [path]
     layer = re.compile(re.escape(path.stem) + r"-layer(\d+)" + re.escape(path.suffix))

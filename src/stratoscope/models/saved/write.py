@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.files import disk_errors
+from stratoscope.core.files import at_home, disk_errors
 from stratoscope.data.corpus import Corpus
 from stratoscope.data.extras import optional_module
 from stratoscope.models.saved.files import HDF5, INDEX, SUFFIXES, Floats
@@ -70,7 +70,7 @@ class JsonWriter(Writer):
 
 def file_for(path: str | Path, label: str, *, several: bool) -> Path:
     """Where the activations of a model are saved: the file given, or one with its name for each of several."""
-    path = Path(path).expanduser()
+    path = at_home(path)
     return path.with_name(f"{path.stem}-{label.replace('/', '-')}{path.suffix}") if several else path
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from stratoscope.claims import judge_study
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.files import at_home
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.corpus import Corpus
 from stratoscope.data.tasks.data import TaskData
@@ -190,5 +191,5 @@ def _identity(spec: ModelSpec) -> tuple[str, str | None]:
     if spec.loaded is not None:
         return spec.loaded.fingerprint, None
     if locate(spec.source).local:
-        return str(Path(spec.source).expanduser().resolve()), None
+        return str(at_home(spec.source).resolve()), None
     return spec.source, spec.revision
