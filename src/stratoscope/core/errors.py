@@ -40,6 +40,10 @@ class DamagedResultError(StratoscopeError):
     """A result of ours whose checksum or content is wrong; the run that made it makes it again."""
 
 
+class InUseError(StratoscopeError):
+    """A folder that another run holds; it ends by itself."""
+
+
 class UnknownNameError(StratoscopeError, KeyError):
     """A name that is not in a table; also a KeyError, so that mappings behave (`in`, `get`)."""
 
