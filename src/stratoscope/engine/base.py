@@ -30,6 +30,8 @@ class Resources:
     """Opens a model, which the worker keeps for the next item that asks for it."""
     threaded: bool = False
     """Makes good use of all threads of a machine: a pool of processes on one machine leaves it to this process."""
+    here: bool = False
+    """Needs what only this process has, such as a model in its memory."""
 
 
 class Engine(Protocol):

@@ -82,7 +82,7 @@ class ProcessPool(_Here):
         shared: Any = None,
         resources: Resources = ANY,
     ) -> Iterator[tuple[int, Out]]:
-        if resources.threaded:
+        if resources.threaded or resources.here:
             yield from InProcess().map(work, items, shared)
             return
         queue: Iterator[tuple[int, Item]] = iter(enumerate(items))

@@ -24,7 +24,7 @@ from stratoscope.core.files import write_text
 from stratoscope.core.progress import Progress
 from stratoscope.core.provenance import code_key
 from stratoscope.engine.base import Item, Out, Resources
-from stratoscope.engine.local import ANY, WORKER_ENVIRONMENT, call
+from stratoscope.engine.local import ANY, WORKER_ENVIRONMENT, InProcess, call
 
 RETRIES = 3
 """How often Ray runs an item again whose worker or node was lost."""
@@ -88,6 +88,9 @@ class RayTasks:
         shared: Any = None,
         resources: Resources = ANY,
     ) -> Iterator[tuple[int, Out]]:
+        if resources.here:
+            yield from InProcess().map(work, items, shared)
+            return
         ray, queue, pending = self._ray, iter(enumerate(items)), dict[Any, tuple[int, Item]]()
         common: Any = None
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,8 @@ from stratoscope.measures.permuted import permuted_chance
 from stratoscope.measures.score import Scoring, score_layers
 from stratoscope.measures.structure import findings
 from stratoscope.measures.table import WORTH_SAYING
+from stratoscope.models.open.held import Held
+from stratoscope.models.open.loading import ModelSpec, OpenedModel, Survey
 from stratoscope.models.read.store import PART, Reading, store_layers, together
 from stratoscope.models.saved.files import is_saved
 from stratoscope.models.saved.source import open_source
@@ -133,12 +135,18 @@ def read_plan(plan: Plan, running: Run) -> StoredRows:
         layers=options.layers,
         batch_tokens=options.batch_tokens,
     )
-    opened = [(partial(open_source, spec, seen=seen, progress=running.progress), seen) for spec, seen in plan.models]
-    stored = [store_layers(open, seen, reading, running).rows[unit] for open, seen in opened]
+    stored = [store_layers(_held(*model, running), model[1], reading, running).rows[unit] for model in plan.models]
     for path, of in zip(_targets(plan), stored, strict=False):
         if left_out := save_activations(path, of, plan.rows, plan.corpus):
             running.progress.note(f"{left_out} sentences are not in {path}: not every model has all of their words")
     return together(stored)
+
+
+def _held(spec: ModelSpec, seen: Survey, running: Run) -> Held | Callable[[], OpenedModel]:
+    """The model as a worker anywhere can open it; saved activations are looked up here."""
+    if is_saved(spec.source):
+        return partial(open_source, spec, seen=seen, progress=running.progress)
+    return Held(partial(open_source, spec, seen=seen), seen, progress=running.progress)
 
 
 def _targets(plan: Plan) -> list[Path]:

@@ -19,6 +19,7 @@ from stratoscope.core.options import answering
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.value import PERCENTILES, Interval, Value, Values, spread
 from stratoscope.data.tagged import SPLITS, Tagged, read_tagged
+from stratoscope.models.open.held import Held
 from stratoscope.models.open.loading import ModelSpec, Survey, open_model, survey
 from stratoscope.models.read.store import Reading, chosen_layers, store_layers
 from stratoscope.models.text.rows import SUBWORDS, Rows, plan_rows
@@ -219,7 +220,7 @@ def compute(plan: Plan, running: Run) -> Probing:
 
 def read_model(plan: Plan, spec: ModelSpec, seen: Survey, running: Run) -> dict[str, StoredRows]:
     """Every layer's words of every split."""
-    open = partial(open_model, spec, seen=seen, progress=running.progress)
+    open = Held(partial(open_model, spec, seen=seen), seen, progress=running.progress)
     options, found = plan.options, {}
     for split in SPLITS:
         reading = Reading(
