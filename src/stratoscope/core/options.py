@@ -166,7 +166,7 @@ LOCAL, RAY = "local", "ray"
 ENGINES = (LOCAL, RAY)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Working:
     """Where the work of any analysis is done; no answer depends on it."""
 

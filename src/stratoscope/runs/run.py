@@ -183,8 +183,22 @@ class Run:
         weights = weights or [1] * len(items)
         folder, kept = self.folder, dict[int, Path | Tensors]()
         parts = [part_name(name, [key, item]) if folder else "" for item in items]
-        reported = waited = 0
-        with self.progress.step(label, sum(weights)) as advance:
+        reported, waited, done = 0, 0, list[int]()
+        with ExitStack() as stack:
+
+            @cache
+            def begun() -> Callable[[int], None]:
+                """The step, shown once there is anything to do."""
+                step = stack.enter_context(self.progress.step(label, sum(weights)))
+                for n in done:
+                    step(n)
+                return step
+
+            def advance(n: int) -> None:
+                if begun.cache_info().currsize:
+                    begun()(n)
+                else:
+                    done.append(n)
 
             def keep(k: int, result: Path | Tensors) -> None:
                 nonlocal reported
@@ -206,6 +220,7 @@ class Run:
                         folder.release(parts[k])
                         continue
                     taken.append(k)
+                    begun()
                     yield given(items[k])
 
             missing = list(range(len(items)))
@@ -220,6 +235,7 @@ class Run:
                             folder.release(parts[k])
                 before, missing = len(missing), [k for k in missing if k not in kept]
                 if missing and before == len(missing):
+                    begun()
                     if not waited:
                         self.progress.note(f"{label}: waiting for {len(missing)} parts that other shards are making")
                     waited += 1

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from stratoscope.claims import judge_comparison
+from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.matrix import Matrix
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.readers import Data
@@ -29,7 +30,7 @@ from stratoscope.models.saved.write import check_target, file_for, save_activati
 from stratoscope.results.comparison import Comparison
 from stratoscope.runs.run import Draw, Run, part_prefix
 from stratoscope.statistics.rows import StoredRows
-from stratoscope.studies.asked import Model, chosen, data_asked, models_asked, run_study, several, spec_of
+from stratoscope.studies.asked import Model, chosen, data_asked, models_asked, run_study, several, shard_of, spec_of
 from stratoscope.studies.compare.options import CompareOptions, SimilarityOptions
 from stratoscope.studies.compare.plan import Plan, make_plan, named
 
@@ -91,6 +92,8 @@ def _compare(
     progress = progress or Silent()
     plan = make_plan(models, data, options, progress)
     targets = _targets(plan)
+    if targets and shard_of(options) is not None:
+        raise StratoscopeError("shards do not save activations; leave out --save-activations, or --shard and --merge")
     for path in targets:
         check_target(path, overwrite=options.overwrite)
     comparison = run_study(
