@@ -86,7 +86,7 @@ def test_a_run_alone_and_shards_keep_out_of_each_others_way(tmp_path: Path) -> N
 
 
 def test_shares_cover_every_item_once() -> None:
-    own = [[k for k in Shard(i, 3).order(range(10))[: len(range(i - 1, 10, 3))]] for i in (1, 2, 3)]
+    own = [Shard(i, 3).order(range(10))[: len(range(i - 1, 10, 3))] for i in (1, 2, 3)]
     assert sorted(k for share in own for k in share) == list(range(10))
     assert all(sorted(Shard(i, 3).order(range(10))) == list(range(10)) for i in (1, 2, 3))
     for wrong in ("0/3", "4/3", "x", "1", "1/0"):
