@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from itertools import pairwise
@@ -12,11 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
 
 import tiny
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.files import digest
 from stratoscope.core.progress import Progress
 from stratoscope.data.corpus import Corpus
 from stratoscope.data.tasks.data import CHOICE, Example, TaskData
@@ -27,6 +25,8 @@ from stratoscope.models.read.hidden import read_rows
 from stratoscope.models.read.store import HeadInput, Reading, chosen_layers, cut_texts, store_layers, together
 from stratoscope.models.text.examples import tokenise
 from stratoscope.models.text.rows import plan_rows
+from stratoscope.runs.folder import RunFolder
+from stratoscope.runs.run import Run
 from stratoscope.statistics.rows import gather
 
 
@@ -38,7 +38,6 @@ class Folder:
         self.made = 0
         self.steps: list[list[int]] = []
         """Total of every step, and how far it came."""
-        path.mkdir(exist_ok=True)
 
     @contextmanager
     def step(self, label: str, total: int) -> Iterator[Callable[[int], None]]:
@@ -51,12 +50,15 @@ class Folder:
     def progress(self) -> Progress:
         return self
 
-    def file(self, name: str, key: object, make: Callable[[], Mapping[str, torch.Tensor]]) -> Path:
-        path = self.path / f"{name}-{digest(key)}"
-        if not path.exists():
-            save_file(dict(make()), path)
+    def map_files(self, work: Any, items: Any, *, name: str, key: Any, label: str, **how: Any) -> list[Path]:
+        def save(folder: RunFolder, part: str, tensors: Any) -> Path:
             self.made += 1
-        return path
+            return saved(folder, part, tensors)
+
+        saved = RunFolder.save
+        with pytest.MonkeyPatch.context() as patch, RunFolder.open(self.path) as folder:
+            patch.setattr(RunFolder, "save", save)
+            return Run(folder, progress=self).map_files(work, items, name=name, key=key, label=label, **how)
 
 
 class Opening:

@@ -47,6 +47,10 @@ class AnotherResultError(StratoscopeError):
     """Of the request that was made."""
 
 
+class InUseError(StratoscopeError):
+    """A folder that another run holds; it ends by itself."""
+
+
 class UnknownNameError(StratoscopeError, KeyError):
     """A name that is not in a table; also a KeyError, so that mappings behave (`in`, `get`)."""
 

@@ -47,7 +47,7 @@ def option(default: Any, help: str, **known: Any) -> Any:
 def described(options: type) -> dict[str, tuple[dataclasses.Field[Any], Option]]:
     """The fields of a dataclass of options that users may set, by name."""
     known = {f.name: (f, f.metadata["option"]) for f in dataclasses.fields(options) if "option" in f.metadata}
-    return {name: (f, o) for name, (f, o) in known.items() if not o.hidden}
+    return {name: (f, o) for name, (f, o) in sorted(known.items(), key=lambda n: n[1][1].work) if not o.hidden}
 
 
 def answering(options: Any) -> dict[str, Any]:
@@ -160,3 +160,21 @@ memory = partial(
 )
 workers = partial(option, None, "Number of processes; by default one per core.", work=True, least=1)
 overwrite = partial(option, False, "Replace another result in the folder.", work=True)
+
+
+LOCAL, RAY = "local", "ray"
+ENGINES = (LOCAL, RAY)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Working:
+    """Where the work of any analysis is done; no answer depends on it."""
+
+    workers: int | None = workers()
+    engine: str = option(
+        LOCAL, "Where to work: local, or ray (the cluster at RAY_ADDRESS, else a local one).", work=True
+    )
+    shard: str | None = option(
+        None, "Work beside other shards on one folder, e.g. 3/8 in a job array; any of them finishes.", work=True
+    )
+    merge: bool = option(False, "Make what shards left undone and write the result.", work=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from typing import Protocol
 
 
@@ -28,3 +29,22 @@ class Silent:
 
     def note(self, message: str) -> None:
         pass
+
+
+_inside: ContextVar[Callable[[int], None] | None] = ContextVar("inside", default=None)
+
+
+def advanced(n: int) -> None:
+    """Report `n` units of the item that is being worked on; in another process nobody listens."""
+    if (advance := _inside.get()) is not None:
+        advance(n)
+
+
+@contextmanager
+def inside(advance: Callable[[int], None]) -> Iterator[None]:
+    """Listen to what items that are worked on in this process report."""
+    token = _inside.set(advance)
+    try:
+        yield
+    finally:
+        _inside.reset(token)

@@ -12,18 +12,19 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.files import disk_errors
-from stratoscope.engine.base import Engine, Item, Out
+from stratoscope.core.progress import Progress
+from stratoscope.engine.base import Engine, Item, Out, Resources, kept
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**32)}
@@ -33,15 +34,29 @@ LATE = 1.0
 LARGE = 1_000_000
 """Bytes from which on what items share is handed over in a file, once, instead of with every item."""
 WORKER_ENVIRONMENT = ONE_THREAD | KEEP_MEMORY
+ANY = Resources()
 
 
-class InProcess:
+class _Here:
+    """What engines on this machine have in common."""
+
+    memory = None
+
+    def attach(self, folder: Path, progress: Progress) -> None:
+        pass
+
+
+class InProcess(_Here):
     """One item after the other, with all of this process's threads."""
 
     workers = 1
 
     def map(
-        self, work: Callable[[Any, Item], Out], items: Sequence[Item], shared: Any = None
+        self,
+        work: Callable[[Any, Item], Out],
+        items: Iterable[Item],
+        shared: Any = None,
+        resources: Resources = ANY,
     ) -> Iterator[tuple[int, Out]]:
         for k, item in enumerate(items):
             # Torch's large products keep their threads; LAPACK's small factorisations only lose by having several.
@@ -53,7 +68,7 @@ class InProcess:
         pass
 
 
-class ProcessPool:
+class ProcessPool(_Here):
     """Several processes, one thread each: small factorisations do not speed up with threads, but run side by side."""
 
     def __init__(self, workers: int) -> None:
@@ -61,10 +76,19 @@ class ProcessPool:
         self._pool: ProcessPoolExecutor | None = None
 
     def map(
-        self, work: Callable[[Any, Item], Out], items: Sequence[Item], shared: Any = None
+        self,
+        work: Callable[[Any, Item], Out],
+        items: Iterable[Item],
+        shared: Any = None,
+        resources: Resources = ANY,
     ) -> Iterator[tuple[int, Out]]:
-        if not items:
+        if resources.threaded or resources.here:
+            yield from InProcess().map(work, items, shared)
             return
+        queue: Iterator[tuple[int, Item]] = iter(enumerate(items))
+        if (first := next(queue, None)) is None:
+            return
+        queue = chain([first], queue)
         common = pickle.dumps((work, shared))
         key = hashlib.sha256(common).digest()
         spare = Path(tempfile.gettempdir(), f"stratoscope-shared-{os.getpid()}-{secrets.token_hex(8)}")
@@ -72,12 +96,11 @@ class ProcessPool:
         try:
             handed = _handed_over(common, spare)
             pool = self._pool = self._pool or self._start()
-            queue = iter(enumerate(items))
 
             def fill() -> None:
                 # One more than can run: packed items are copies, and all of them at once may not fit into memory.
                 for k, item in islice(queue, self.workers + 1 - len(futures)):
-                    futures[pool.submit(_call, key, handed, pickle.dumps(item))] = k
+                    futures[pool.submit(call, key, handed, pickle.dumps(item), resources.model)] = k
 
             fill()
             while futures:
@@ -152,11 +175,17 @@ _shared: dict[bytes, Any] = {}
 """In a worker: what the items of the current map share, unpacked once."""
 
 
-def _call(key: bytes, common: bytes | str, packed: bytes) -> bytes:
-    """Run one item, packed by us: torch would send each tensor as an open file in /dev/shm, and both run out."""
+def call(key: bytes, common: bytes | str | Callable[[], bytes], packed: bytes, keep: bool = False) -> bytes:
+    """Run one item, packed by us: torch would send each tensor as an open file in /dev/shm, and both run out.
+
+    `common` is what the items of this map share, its file, or what brings it; unless `keep`, no model stays open.
+    """
     if key not in _shared:
         _shared.clear()
-        _shared[key] = pickle.loads(common if isinstance(common, bytes) else Path(common).read_bytes())
+        if not keep:
+            kept.clear()
+        held = common() if callable(common) else common if isinstance(common, bytes) else Path(common).read_bytes()
+        _shared[key] = pickle.loads(held)
     work, shared = _shared[key]
     return pickle.dumps(work(shared, pickle.loads(packed)))
 

@@ -1,11 +1,14 @@
-"""Run folders: checksummed parts, one writer at a time, and nothing touched that no run of ours made."""
+"""Run folders: checksummed parts, one run or several shards of it at a time, and nothing touched that is not ours."""
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import re
+import secrets
 import stat
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from stratoscope.core import record
-from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.errors import InUseError, StratoscopeError
 from stratoscope.core.files import ANOTHER, disk_errors, file_sha256, write_text
 from stratoscope.runs.kinds import KINDS
 
@@ -24,6 +27,14 @@ MARK = "stratoscope run folder\n"
 SHARED = MARK + "it held other files before\n"
 """The same for a folder that a run does not have to itself: no checkpoint is written among the user's own files."""
 PARTS = "parts"
+CLAIMS = ".claims"
+"""Among the parts: one byte of it is locked for each part that a shard is making. The lock goes with its process."""
+FINISH = "finish"
+"""Claimed by the shard that writes the result."""
+WAIT = 0.25
+"""Seconds between two looks at what another shard is making."""
+TIDYING = 20.0
+"""Seconds that the last shard may take to tidy up, in which another waits for the folder."""
 FIGURES, TABLES = "figures", "tables"
 PAGE, PROTOCOL = "report.html", "run.yaml"
 WRITTEN = {name for kind in KINDS for name in (kind.file, record.arrays_name(kind.file))}
@@ -34,20 +45,26 @@ LEFTOVER = re.compile(r"\.(.+)\.\d+(-[0-9a-f]{8})?\.tmp")
 
 
 class RunFolder:
-    """A folder one run owns while it is open: finished parts survive a kill and are reused by name.
+    """A folder one run, or several shards of it, own while it is open: finished parts survive a kill.
 
     A part is a file under `parts/` with a `.sha256` beside it; a part whose checksum is missing, unreadable or does
     not match is treated as missing. Names carry a digest of what the part was made from, so that a part made from
     something else is never picked up.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, lock: int | None = None, *, shared: bool = False) -> None:
         self.path = path
+        self.shared = shared
+        self._lock, self._claims = lock, -1
 
     @classmethod
     @contextmanager
-    def open(cls, path: str | Path, *, makes: str | None = None, alone: bool = False) -> Iterator[RunFolder]:
+    def open(
+        cls, path: str | Path, *, makes: str | None = None, alone: bool = False, shared: bool = False
+    ) -> Iterator[RunFolder]:
         """Create the folder if needed and hold its lock; a second writer gets an error, not a race.
+
+        Shards of a run hold it together (`shared`), and claim every part that they make.
 
         `makes` names the file of the result to come. A folder of another kind is refused, for figures and page of the
         two would replace each other; so is one with a file of that name, or a folder `parts`, that no run made. A run
@@ -61,18 +78,65 @@ class RunFolder:
             folder.mkdir(parents=True, exist_ok=True)
             lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         try:
+            with disk_errors(folder):
+                first = _flock(lock, folder, shared=shared)
+            opened = cls(folder, lock, shared=shared)
+            if first:
+                if not os.fstat(lock).st_size:
+                    os.write(lock, (MARK if empty else SHARED).encode())
+                if known:
+                    opened._clear_leftovers()
+            if shared:
+                fcntl.flock(lock, fcntl.LOCK_SH)
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as e:
-                raise StratoscopeError(f"{folder} is in use by another run", "wait for it to end", ANOTHER) from e
-            if not os.fstat(lock).st_size:
-                os.write(lock, (MARK if empty else SHARED).encode())
-            opened = cls(folder)
-            if known:
-                opened._clear_leftovers()
-            yield opened
+                yield opened
+            finally:
+                if opened._claims >= 0:
+                    os.close(opened._claims)
         finally:
             os.close(lock)
+
+    def claim(self, name: str) -> bool:
+        """Take a part to make; False while another shard has it. Of a run alone every part is its own."""
+        return not self.shared or self._locked(name, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def release(self, name: str) -> None:
+        """Let go of a part that was claimed."""
+        if self.shared:
+            self._locked(name, fcntl.LOCK_UN)
+
+    @contextmanager
+    def finishing(self) -> Iterator[None]:
+        """Be the only shard that looks for a result, or writes one."""
+        while not self.claim(FINISH):
+            time.sleep(WAIT)
+        try:
+            yield
+        finally:
+            self.release(FINISH)
+
+    def is_last(self) -> bool:
+        """Whether no other shard is at work here any more: then the parts may go. Otherwise the last one sees to it."""
+        if self.shared and self._lock is not None:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+        return True
+
+    def _locked(self, name: str, how: int) -> bool:
+        """Lock one byte of the file of claims, whose place follows from the name."""
+        with disk_errors(self.path):
+            if self._claims < 0:
+                path = self.part(CLAIMS)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._claims = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+            place = int.from_bytes(hashlib.sha256(name.encode()).digest()[:7])
+            try:
+                fcntl.lockf(self._claims, how, 1, place)
+            except (BlockingIOError, PermissionError):  # POSIX allows either
+                return False
+        return True
 
     def check(self) -> None:
         """Refuse to go on where the folder was removed: what is written now would be without what came before."""
@@ -94,7 +158,7 @@ class RunFolder:
     def save(self, name: str, tensors: Mapping[str, Tensor]) -> Path:
         """Write a part whole, then its checksum."""
         path = self.part(name)
-        tmp = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        tmp = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
         with disk_errors(self.path):
             self.check()
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -132,6 +196,22 @@ class RunFolder:
     def _mark(self, name: str) -> Path:
         path = self.part(name)
         return path.with_name(path.name + ".sha256")
+
+
+def _flock(lock: int, folder: Path, *, shared: bool) -> bool:
+    """Lock the folder: whether nobody else has it. A shard joins other shards, and waits for one that tidies up."""
+    waited = 0.0
+    while True:
+        for how in (fcntl.LOCK_EX, fcntl.LOCK_SH)[: 1 + shared]:
+            try:
+                fcntl.flock(lock, how | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            return how == fcntl.LOCK_EX
+        if not shared or waited >= TIDYING:
+            raise InUseError(f"{folder} is in use by another run", "wait for it to end", ANOTHER)
+        time.sleep(WAIT)
+        waited += WAIT
 
 
 def is_ours(folder: Path) -> bool:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -15,12 +18,12 @@ from torch import Tensor
 
 from stratoscope.core.errors import AnotherResultError, DamagedResultError, ForeignResultError, StratoscopeError
 from stratoscope.core.files import ANOTHER, digest, write_text
-from stratoscope.core.progress import Progress, Silent
+from stratoscope.core.progress import Progress, Silent, inside
 from stratoscope.core.provenance import code_key, versions
 from stratoscope.core.record import to_plain
-from stratoscope.engine.base import Engine
-from stratoscope.engine.local import InProcess
-from stratoscope.runs.folder import PAGE, PROTOCOL, RunFolder
+from stratoscope.engine.base import Engine, Resources
+from stratoscope.engine.local import ANY, InProcess
+from stratoscope.runs.folder import PAGE, PROTOCOL, WAIT, RunFolder
 from stratoscope.runs.kinds import kind_in, kind_named
 from stratoscope.runs.protocol import write_protocol
 
@@ -78,6 +81,38 @@ def _difference(name: str, *values: Any) -> str:
 
 
 @dataclass(frozen=True)
+class Shard:
+    """One of several processes that make the parts of one run.
+
+    Each begins with its own share and goes on with parts that nobody else is making, so that any of them, alone if it
+    must, brings the run to its end: shards may start, fail and be run again in any order.
+    """
+
+    number: int
+    of: int
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """Read `3/8`: the third of eight."""
+        match = re.fullmatch(r"\s*(\d{1,6})\s*/\s*(\d{1,6})\s*", str(text))
+        if not match or not 1 <= int(match[1]) <= int(match[2]):
+            raise StratoscopeError(f"expected --shard as i/n with i from 1 to n, such as 3/8, got '{text}'")
+        return cls(int(match[1]), int(match[2]))
+
+    def order(self, items: Sequence[int]) -> list[int]:
+        """Its own items, then those of others, the last first: there nobody is at work yet."""
+        own = [k for k in items if k % self.of == self.number - 1]
+        return own + [k for k in reversed(items) if k % self.of != self.number - 1]
+
+
+class _FinishedError(Exception):
+    """Another shard has written the result."""
+
+    def __init__(self, result: Any) -> None:
+        self.result = result
+
+
+@dataclass(frozen=True)
 class Run:
     """A run under way: the only ways to keep a part. Without a folder everything stays in memory."""
 
@@ -86,15 +121,22 @@ class Run:
     progress: Progress = field(default_factory=Silent)
     memory: float = 4e9
     """Bytes that may be worked in, over all workers; no number and no name of a part depends on it."""
+    shard: Shard | None = None
+    finish: Callable[[], None] = lambda: None
+    """Called before anything but a part is written to the folder: from there on no other shard gets."""
 
     def file(self, name: str, key: Any, make: Callable[[], Tensors]) -> Path:
         """The file of a part made from `key` (plain data), made now if it is missing or damaged."""
         if self.folder is None:
             raise ValueError("a run in memory has no files")
-        part = part_name(name, key)
-        if not self.folder.has(part):
-            self.folder.save(part, make())
-        return self.folder.part(part).resolve()
+        part, folder = part_name(name, key), self.folder
+        while not folder.has(part):
+            if not folder.claim(part):
+                time.sleep(WAIT)
+            elif not folder.has(part):
+                folder.save(part, make())
+            folder.release(part)
+        return folder.part(part).resolve()
 
     def part(self, name: str, key: Any, make: Callable[[], Tensors]) -> Tensors:
         """The tensors of a part, made now if it is missing or damaged."""
@@ -110,14 +152,17 @@ class Run:
         label: str,
         shared: Any = None,
         weights: Sequence[int] | None = None,
+        resources: Resources = ANY,
+        given: Callable[[Item], Item] = lambda item: item,
     ) -> list[Tensors]:
         """Results of all items in order, those finished earlier read instead of computed.
 
         A part is named after `name`, `key` (what `shared` was made from) and the item's own content: never after
-        workers or memory, so that a run resumed with others reuses what is finished.
+        workers or memory, so that a run resumed with others reuses what is finished. `given` makes of an item what
+        its worker gets, when it gets it: rows that are too many to be handed out all at once.
         """
         how: dict[str, Any] = {"name": name, "key": key, "label": label, "shared": shared, "weights": weights}
-        kept = self.map_files(work, items, **how, hold=True)
+        kept = self.map_files(work, items, **how, resources=resources, given=given, hold=True)
         return [load_file(k) if isinstance(k, Path) else k for k in kept]
 
     def map_files(
@@ -130,23 +175,71 @@ class Run:
         label: str,
         shared: Any = None,
         weights: Sequence[int] | None = None,
+        resources: Resources = ANY,
+        given: Callable[[Item], Item] = lambda item: item,
         hold: bool = False,
     ) -> list[Path | Tensors]:
         """As `map`, for what is too large to hold: the file of each result, or the result where there is no folder."""
         weights = weights or [1] * len(items)
         folder, kept = self.folder, dict[int, Path | Tensors]()
         parts = [part_name(name, [key, item]) if folder else "" for item in items]
-        with self.progress.step(label, sum(weights)) as advance:
-            for k, part in enumerate(parts):
-                if folder is not None and folder.has(part):
-                    kept[k] = folder.part(part).resolve()
-                    advance(weights[k])
-            todo = [k for k in range(len(items)) if k not in kept]
-            for position, result in self.engine.map(work, [items[k] for k in todo], shared):
-                k = todo[position]
-                saved = None if folder is None else folder.save(parts[k], result)
-                kept[k] = result if hold or saved is None else saved.resolve()
-                advance(weights[k])
+        reported, waited, done = 0, 0, list[int]()
+        with ExitStack() as stack:
+
+            @cache
+            def begun() -> Callable[[int], None]:
+                """The step, shown once there is anything to do."""
+                step = stack.enter_context(self.progress.step(label, sum(weights)))
+                for n in done:
+                    step(n)
+                return step
+
+            def advance(n: int) -> None:
+                if begun.cache_info().currsize:
+                    begun()(n)
+                else:
+                    done.append(n)
+
+            def keep(k: int, result: Path | Tensors) -> None:
+                nonlocal reported
+                kept[k] = result
+                advance(weights[k] - reported)
+                reported = 0
+
+            def report(n: int) -> None:
+                nonlocal reported
+                reported += n
+                advance(n)
+
+            def claimed(missing: Sequence[int], taken: list[int]) -> Iterator[Item]:
+                for k in missing if self.shard is None else self.shard.order(missing):
+                    if folder is not None and not folder.claim(parts[k]):
+                        continue
+                    if folder is not None and folder.has(parts[k]):
+                        keep(k, folder.part(parts[k]).resolve())
+                        folder.release(parts[k])
+                        continue
+                    taken.append(k)
+                    begun()
+                    yield given(items[k])
+
+            missing = list(range(len(items)))
+            while missing:
+                taken: list[int] = []
+                with inside(report):
+                    for position, result in self.engine.map(work, claimed(missing, taken), shared, resources):
+                        k = taken[position]
+                        saved = None if folder is None else folder.save(parts[k], result)
+                        keep(k, result if hold or saved is None else saved.resolve())
+                        if folder is not None:
+                            folder.release(parts[k])
+                before, missing = len(missing), [k for k in missing if k not in kept]
+                if missing and before == len(missing):
+                    begun()
+                    if not waited:
+                        self.progress.note(f"{label}: waiting for {len(missing)} parts that other shards are making")
+                    waited += 1
+                    time.sleep(WAIT)
         return [kept[k] for k in range(len(items))]
 
 
@@ -174,28 +267,55 @@ def run(
     memory: float | None = None,
     whole: Callable[[Path, Any], bool] = lambda folder, result: True,
     alone: bool = False,
+    shard: Shard | None = None,
 ) -> R:
     """The result of a request: the one its folder holds, or a new one, saved and drawn; without `out`, in memory only.
 
     Parts are dropped when the result is saved, and never before; `keep` says which of them stay. `protocol` is what
     `run.yaml` says: the command and its arguments, as the user would type them again. For a result that is more than
     its record, as a checkpoint is, `whole` says whether the rest is undamaged, and `alone` asks for a folder of its
-    own.
+    own. A `shard` shares the folder with others; the first one that has all parts writes the result, and the last one
+    drops the parts.
     """
     progress = progress or Silent()
+    if shard is not None and out is None:
+        raise StratoscopeError("a shard needs a folder that all shards share; give --out")
+    kind = kind_named(request.kind)
     result: R | None
     with ExitStack() as stack:
         path = stack.enter_context(tempfile.TemporaryDirectory(prefix="stratoscope-")) if out is None else out
-        folder = stack.enter_context(RunFolder.open(path, makes=kind_named(request.kind).file, alone=alone))
+        opening = RunFolder.open(path, makes=kind.file, alone=alone, shared=shard is not None)
+        folder = stack.enter_context(opening)
         stack.enter_context(_while_there(folder))
-        result = finished(folder.path, request, overwrite=overwrite, progress=progress, whole=whole)
-        if result is None:
-            workers = stack.enter_context(closing(engine()))
-            result = compute(Run(folder, workers, progress, memory or physical_memory() / 2))
-            folder.check()
-            write_text(folder.part(NEW), "")
-            result = save(result, folder.path, request)
-        folder.drop_parts(lambda part: part == NEW or keep(part))
+
+        def held() -> R | None:
+            found: R | None = finished(folder.path, request, overwrite=overwrite, progress=progress, whole=whole)
+            return found
+
+        @cache
+        def finish() -> None:
+            stack.enter_context(folder.finishing())
+            if shard is not None and (there := held()) is not None:
+                raise _FinishedError(there)
+
+        with folder.finishing():
+            result = held()
+        try:
+            if result is None:
+                workers = stack.enter_context(closing(engine()))
+                workers.attach(folder.part(""), progress)
+                memory = memory or (workers.memory or physical_memory()) / 2
+                result = compute(Run(folder, workers, progress, memory, shard, finish))
+                finish()
+                folder.check()
+                write_text(folder.part(NEW), "")
+                result = save(result, folder.path, request)
+            else:
+                stack.enter_context(folder.finishing())
+        except _FinishedError as e:
+            result = cast(R, e.result)
+        if shard is None:
+            folder.drop_parts(lambda part: part == NEW or keep(part))
         if out is None:
             return result
         new = folder.part(NEW).exists()
@@ -204,7 +324,10 @@ def run(
         if draw is not None and (new or not (folder.path / PAGE).is_file()):
             draw(folder.path, result)
         folder.check()
-        folder.drop_parts(lambda part: part != NEW and keep(part))
+        if folder.is_last():
+            folder.drop_parts(lambda part: part != NEW and keep(part))
+        else:
+            folder.part(NEW).unlink(missing_ok=True)
     return result
 
 

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
-import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
-from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.errors import InUseError, StratoscopeError, unknown_name
 from stratoscope.core.model import ModelInfo
-from stratoscope.core.options import answering, changed, check_options, described, read_options, said
+from stratoscope.core.options import (
+    ENGINES,
+    RAY,
+    answering,
+    changed,
+    check_options,
+    described,
+    read_options,
+    said,
+)
 from stratoscope.data.tasks.data import TaskData
-from stratoscope.engine.local import InProcess, local_engine
+from stratoscope.engine.base import Engine
+from stratoscope.engine.local import local_engine
 from stratoscope.models.open.loading import ModelSpec, Survey
 from stratoscope.models.open.states import Loaded
+from stratoscope.runs.folder import WAIT
 from stratoscope.runs.kinds import kind_named
-from stratoscope.runs.run import Request, Run, run
+from stratoscope.runs.run import Request, Run, Shard, run
 
 Model: TypeAlias = str | Path | ModelSpec | tuple[Any, Any]
 """A model as a caller may have it: a path or hub id, how it is loaded, or a model in memory and its tokenizer."""
+ONCE = ("overwrite", "shard", "merge")
+"""Options of one call of a command, which `run.yaml` does not repeat."""
 Chosen = TypeVar("Chosen")
 R = TypeVar("R")
 
@@ -80,13 +93,13 @@ def run_study(
     compute: Callable[[Run], R],
     *,
     asked: Mapping[str, Any],
-    work: float = math.inf,
+    work: float = 0.0,
     **further: Any,
 ) -> R:
     """Run a study: what it may replace and use, and what `run.yaml` says, follow from its options.
 
     `asked` are its other arguments, in the user's own words; `work` is about how many operations (FLOP) its workers
-    share, if it has any; `further` is as in `run`.
+    share, if it has any: unless the user says how many, there are several for much work only. `further` is as in `run`.
     """
     known = vars(options)
     return run(
@@ -95,10 +108,47 @@ def run_study(
         compute,
         overwrite=options.overwrite,
         protocol=protocol(kind_named(request.kind).command, asked, options=options),
-        engine=partial(local_engine, known["workers"], work) if "workers" in known else InProcess,
+        engine=partial(engine_of, options, work),
         memory=known.get("memory"),
+        shard=shard_of(options),
         **further,
     )
+
+
+def engine_of(options: Any, work: float = 0.0) -> Engine:
+    """The engine that the options ask for."""
+    if getattr(options, "engine", ENGINES[0]) not in ENGINES:
+        raise unknown_name("engine", options.engine, ENGINES)
+    workers = getattr(options, "workers", None)
+    if getattr(options, "engine", None) == RAY:
+        from stratoscope.engine.ray import RayTasks
+
+        return RayTasks(workers)
+    return local_engine(workers, work)
+
+
+def shard_of(options: Any) -> Shard | None:
+    """Which of several processes this is; one that merges has no share of its own and makes what is left."""
+    text, merge = getattr(options, "shard", None), getattr(options, "merge", False)
+    if text is not None and merge:
+        raise StratoscopeError("expected --shard or --merge, got both")
+    return Shard.parse(text) if text is not None else Shard(1, 1) if merge else None
+
+
+def in_turn(runs: Sequence[Callable[[], R]], shard: Shard | None) -> list[R]:
+    """The results of runs with a folder each: a shard begins with its own, and waits for what others are at."""
+    results: dict[int, R] = {}
+    while missing := [k for k in range(len(runs)) if k not in results]:
+        before = len(results)
+        for k in missing if shard is None else shard.order(missing):
+            try:
+                results[k] = runs[k]()
+            except InUseError:
+                if shard is None:
+                    raise
+        if len(results) == before:
+            time.sleep(WAIT)
+    return [results[k] for k in range(len(runs))]
 
 
 def models_asked(specs: Sequence[ModelSpec]) -> dict[str, Any]:
@@ -126,5 +176,5 @@ def protocol(command: str, *parts: Mapping[str, Any], options: Any) -> dict[str,
     """What `run.yaml` says."""
     asked = {k: v for part in parts for k, v in part.items()}
     known = described(type(options))
-    given = {k: v for k, v in changed(options).items() if k in known and k != "overwrite"}
+    given = {k: v for k, v in changed(options).items() if k in known and k not in ONCE}
     return {"command": command, **asked, **given}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.options import LOCAL
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.tasks.data import TaskData
 from stratoscope.models.open.loading import ModelSpec, open_model, survey
@@ -15,7 +17,17 @@ from stratoscope.models.surgery.blocks import exported, parse_drop
 from stratoscope.results.cutting.pruned import Pruned
 from stratoscope.results.finetuned import Finetuned
 from stratoscope.runs.run import Request, Run
-from stratoscope.studies.asked import Model, chosen, models_asked, names_asked, run_study, spec_of, task_asked
+from stratoscope.studies.asked import (
+    Model,
+    chosen,
+    in_turn,
+    models_asked,
+    names_asked,
+    run_study,
+    shard_of,
+    spec_of,
+    task_asked,
+)
 from stratoscope.studies.checkpoint import is_whole, put_in_place, write_checkpoint
 from stratoscope.studies.finetune.options import TrainingOptions
 from stratoscope.studies.finetune.recipes import resolve
@@ -59,9 +71,11 @@ def prune(
         "kept": list(kept),
     }
     asked = {"command": "prune", "base": spec.source, "drop": drop.strip(), **names_asked([spec])}
-    run_study(
+    alone = replace(options, engine=LOCAL, workers=None, shard=None, merge=False)
+    cut = partial(
+        run_study,
         Request("pruned", {"base": seen.fingerprint, "task": task.fingerprint}, {"drop": drop.strip()}),
-        options,
+        alone,
         folder / BASE,
         lambda running: _compute(spec, task, what, running),
         asked={**asked, **task_asked(task), **models_asked([spec])},
@@ -69,6 +83,7 @@ def prune(
         whole=lambda place, made: is_whole(place, made.weights),
         alone=True,
     )
+    in_turn([cut], shard_of(options))
     left = replace(spec, source=str(folder / BASE), name=spec.label, revision=None, allow_pickle=False)
     return tune(left, task, folder, options, progress, asked=asked, pruned=what)
 

@@ -64,10 +64,10 @@ def locate(source: str) -> Checkpoint:
 
 
 def label_of(source: str) -> str:
-    """What a model is called that was given no name: its folder, or the one that is part of; of the hub, with its revision."""
+    """Name of a model that was given none: its folder, or the one that is part of; of the hub, with its revision."""
     path = Path(source)
     if source.startswith(".") or PART.fullmatch(path.name):
-        path = path.expanduser().resolve()
+        path = at_home(path).resolve()
     if "@" in source and not path.exists():  # a branch may have a name with slashes
         name, _, revision = source.partition("@")
         return f"{Path(name).name}@{revision}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from functools import cache, partial
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,8 +14,11 @@ from safetensors import safe_open
 from torch import Tensor
 
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.progress import advanced
 from stratoscope.data.corpus import Corpus
+from stratoscope.engine.base import Resources
 from stratoscope.models.families import base
+from stratoscope.models.open.held import Held
 from stratoscope.models.open.loading import OpenedModel, Survey
 from stratoscope.models.read.head import HeadInputReader, LogitReader, check_head
 from stratoscope.models.read.hidden import RowReader
@@ -33,6 +36,7 @@ loses at most."""
 SHARD_TEXTS = 4096
 """Texts that are enough to sort by length: a shard that has them gets no more. On UD English dev 2,000 texts are padded
 by 4 %, 700 by 10 % and 300 by 23 %; what is beyond only takes memory, most where a text gives one row."""
+_EMPTY = Corpus("", (), ())
 PART = "layers"
 """What the parts of a run are called."""
 
@@ -140,46 +144,84 @@ class Stored:
 
 
 def store_layers(open: Callable[[], OpenedModel], model: Survey, reading: Reading, run: Run) -> Stored:
-    """Read and keep what is wanted of every text; the model is opened only if a shard is missing or damaged."""
-    layers, done = chosen_layers(model, reading.layers), 0
+    """Read and keep what is wanted of every text; the model is opened only if a shard is missing or damaged.
+
+    A `Held` model is read with by workers elsewhere, each with a copy of its own; any other in this process only.
+    """
+    layers = chosen_layers(model, reading.layers)
     shards = _shards(reading, model, len(layers))
-    with ExitStack() as stack:
-
-        @cache
-        def begun() -> tuple[OpenedModel, Advance]:
-            total, opened = len(reading.corpus) // reading.choices, open()
-            return opened, stack.enter_context(run.progress.step(f"reading with {model.encoder.name}", total))
-
-        def make(shard: Sequence[int]) -> dict[str, Tensor]:
-            nonlocal done
-            opened, advance = begun()
-            advance(shard[0] // reading.choices - done)  # what was there already
-            done = shard[-1] // reading.choices
-            return read_shard(opened, reading, shard, layers, advance=advance)
-
-        paths = [str(run.file(PART, reading.key(model, s[0], s[-1]), partial(make, s)).resolve()) for s in shards]
+    shared = _Reads(open, replace(reading, corpus=_EMPTY, rows={}), layers)
+    kept = run.map_files(
+        read_texts,
+        [{"bounds": list(s), "key": reading.key(model, s[0], s[-1])} for s in shards],
+        name=PART,
+        key=[],
+        label=f"reading with {model.encoder.name}",
+        shared=shared,
+        weights=[(s[-1] - s[0]) // reading.choices for s in shards],
+        resources=open.resources if isinstance(open, Held) else Resources(here=True),
+        given=lambda item: {"texts": _texts(reading, item["bounds"])},
+    )
+    paths = [str(path) for path in kept]
     eps = torch.finfo(getattr(torch, reading.dtype(model))).eps
     pieces = [(path, *piece) for path, shard in zip(paths, shards, strict=True) for piece in pairwise(shard)]
     rows = {name: _stored_rows(name, r, pieces, layers, eps) for name, r in reading.rows.items()}
     return Stored(rows, tuple(paths))
 
 
-def read_shard(
-    model: OpenedModel, reading: Reading, bounds: Sequence[int], layers: Sequence[int], *, advance: Advance
-) -> dict[str, Tensor]:
-    """Everything wanted of the texts between the first and the last of these bounds, cut at each of them.
+@dataclass(frozen=True)
+class _Reads:
+    """What all shards of a reading share."""
 
-    `advance` counts all examples, those without a row too.
-    """
-    first, last, c = bounds[0], bounds[-1], reading.choices
+    open: Callable[[], OpenedModel]
+    reading: Reading
+    """Without its texts and rows, which come with each shard."""
+    layers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The texts of one shard, and the rows of them that are wanted."""
+
+    bounds: tuple[int, ...]
+    """Of its pieces, in the whole corpus."""
+    corpus: Corpus
+    rows: Mapping[str, Rows]
+    """The sentences counted from the first text of the shard."""
+
+
+def _texts(reading: Reading, bounds: Sequence[int]) -> Texts:
+    first, last = bounds[0], bounds[-1]
     corpus = reading.corpus.slice(first, last)
-    encoded = encode_for(model.encoder, corpus.sentences, [r.unit for r in reading.rows.values()], reading.truncate)
+    corpus = replace(corpus, sentences=tuple(corpus.sentences), positions=tuple(corpus.positions))
     kinds = {}
     for name, rows in reading.rows.items():
         a, b = (int(np.searchsorted(rows.sentence, text)) for text in (first, last))
-        if b > a:
-            part = Rows(rows.fingerprint, corpus.fingerprint, rows.unit, rows.sentence[a:b] - first, rows.word[a:b], {})
-            kinds[name] = RowReader(encoded, corpus, part, subword=reading.subword, layers=layers)
+        sentence, word = rows.sentence[a:b] - first, rows.word[a:b]
+        kinds[name] = Rows(rows.fingerprint, corpus.fingerprint, rows.unit, sentence, word, {})
+    return Texts(tuple(bounds), corpus, kinds)
+
+
+def read_texts(shared: _Reads, item: dict[str, Any]) -> dict[str, Tensor]:
+    """One shard, as work of any engine."""
+    return read_shard(shared.open(), shared.reading, item["texts"], shared.layers, advance=advanced)
+
+
+def read_shard(
+    model: OpenedModel, reading: Reading, texts: Texts, layers: Sequence[int], *, advance: Advance
+) -> dict[str, Tensor]:
+    """Everything wanted of the texts of a shard, cut at the bounds of its pieces.
+
+    `advance` counts all examples, those without a row too.
+    """
+    bounds, corpus, c = texts.bounds, texts.corpus, reading.choices
+    first = bounds[0]
+    encoded = encode_for(model.encoder, corpus.sentences, [r.unit for r in texts.rows.values()], reading.truncate)
+    kinds = {
+        name: RowReader(encoded, corpus, rows, subword=reading.subword, layers=layers)
+        for name, rows in texts.rows.items()
+        if len(rows.sentence)
+    }
     readers: list[Reader] = list(kinds.values())
     examples = np.unique(np.concatenate([r.texts for r in kinds.values()]) // c) if kinds else np.empty(0, np.int64)
     if reading.head is not None:

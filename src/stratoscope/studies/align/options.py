@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.options import batch_tokens, length, memory, option, overwrite, parse_layers, seed, workers
+from stratoscope.core.options import Working, batch_tokens, length, memory, option, overwrite, parse_layers, seed
 
 
 def parse_numbers(text: str) -> tuple[int, ...]:
@@ -38,7 +38,7 @@ def paper() -> Any:
 
 
 @dataclass(frozen=True)
-class AlignOptions:
+class AlignOptions(Working):
     """How to align layers of models: flags, YAML keys and keywords are these fields."""
 
     unit: str = option("mean", "What a row is: word, cls, mean, token, or attention (word pairs by heads).")
@@ -57,12 +57,11 @@ class AlignOptions:
     split: str | None = option(None, "Split of a hub data set.", answer=False)
     batch_tokens: int | None = batch_tokens()
     memory: float | None = memory()
-    workers: int | None = workers()
     overwrite: bool = overwrite()
 
 
 @dataclass(frozen=True)
-class InjectOptions:
+class InjectOptions(Working):
     """How to inject the state of one model into another."""
 
     method: tuple[str, ...] = methods()
@@ -75,7 +74,7 @@ class InjectOptions:
 
 
 @dataclass(frozen=True)
-class RecoveryOptions:
+class RecoveryOptions(Working):
     """How to test whether a known bijection is recovered."""
 
     dim: tuple[int, ...] = option((8, 32, 128), "Numbers of features, e.g. '8,32,128'.", parse=parse_numbers)
@@ -89,5 +88,4 @@ class RecoveryOptions:
     text: str | None = option(None, "Column of --data that holds the text.", answer=False)
     paper: bool = paper()
     seed: int = seed()
-    workers: int | None = workers()
     overwrite: bool = overwrite()

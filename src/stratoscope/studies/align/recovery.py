@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -67,6 +68,7 @@ def recovery(
         out,
         lambda running: _compute(plan, methods, options, running),
         asked=asked,
+        work=math.inf,
         progress=progress,
         draw=draw,
     )

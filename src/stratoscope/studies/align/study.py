@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -157,6 +158,7 @@ def align(
         out,
         lambda running: compute(work, work.read(running), running),
         asked=asked,
+        work=math.inf,
         progress=progress,
         draw=draw,
     )

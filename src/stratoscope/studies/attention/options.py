@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stratoscope.core.options import batch_tokens, memory, option, overwrite, parse_layers, seed, workers
+from stratoscope.core.options import Working, batch_tokens, memory, option, overwrite, parse_layers, seed
 
 
 @dataclass(frozen=True)
-class AttentionOptions:
+class AttentionOptions(Working):
     """How to compare attention heads: flags, YAML keys and keywords are these fields."""
 
     measures: tuple[str, ...] = option(
@@ -31,7 +31,6 @@ class AttentionOptions:
     split: str | None = option(None, "Split of a hub data set.", answer=False)
     batch_tokens: int | None = batch_tokens()
     memory: float | None = memory()
-    workers: int | None = workers()
     overwrite: bool = overwrite()
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stratoscope.core.options import batch_tokens, memory, option, overwrite, parse_layers, seed, workers
+from stratoscope.core.options import Working, batch_tokens, memory, option, overwrite, parse_layers, seed
 
 
 @dataclass(frozen=True)
-class CompareOptions:
+class CompareOptions(Working):
     """How to compare layers: flags, YAML keys and keywords are these fields."""
 
     unit: str = option("word", "What a row is: word, cls, mean or token.")
@@ -35,7 +35,6 @@ class CompareOptions:
     standardise: bool = option(False, "Z-score the two parts of the localization score first.")
     batch_tokens: int | None = batch_tokens()
     memory: float | None = memory()
-    workers: int | None = workers()
     keep: bool = option(False, "Keep activations in the run folder for later comparisons.", work=True)
     overwrite: bool = overwrite()
     save_activations: str | None = option(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from stratoscope.claims import judge_comparison
+from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.matrix import Matrix
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.readers import Data
@@ -20,6 +21,8 @@ from stratoscope.measures.permuted import permuted_chance
 from stratoscope.measures.score import Scoring, score_layers
 from stratoscope.measures.structure import findings
 from stratoscope.measures.table import WORTH_SAYING
+from stratoscope.models.open.held import Held
+from stratoscope.models.open.loading import ModelSpec, OpenedModel, Survey
 from stratoscope.models.read.store import PART, Reading, store_layers, together
 from stratoscope.models.saved.files import is_saved
 from stratoscope.models.saved.source import open_source
@@ -27,7 +30,7 @@ from stratoscope.models.saved.write import check_target, file_for, save_activati
 from stratoscope.results.comparison import Comparison
 from stratoscope.runs.run import Draw, Run, part_prefix
 from stratoscope.statistics.rows import StoredRows
-from stratoscope.studies.asked import Model, chosen, data_asked, models_asked, run_study, several, spec_of
+from stratoscope.studies.asked import Model, chosen, data_asked, models_asked, run_study, several, shard_of, spec_of
 from stratoscope.studies.compare.options import CompareOptions, SimilarityOptions
 from stratoscope.studies.compare.plan import Plan, make_plan, named
 
@@ -89,6 +92,8 @@ def _compare(
     progress = progress or Silent()
     plan = make_plan(models, data, options, progress)
     targets = _targets(plan)
+    if targets and shard_of(options) is not None:
+        raise StratoscopeError("shards do not save activations; leave out --save-activations, or --shard and --merge")
     for path in targets:
         check_target(path, overwrite=options.overwrite)
     comparison = run_study(
@@ -133,12 +138,18 @@ def read_plan(plan: Plan, running: Run) -> StoredRows:
         layers=options.layers,
         batch_tokens=options.batch_tokens,
     )
-    opened = [(partial(open_source, spec, seen=seen, progress=running.progress), seen) for spec, seen in plan.models]
-    stored = [store_layers(open, seen, reading, running).rows[unit] for open, seen in opened]
+    stored = [store_layers(held(*model, running), model[1], reading, running).rows[unit] for model in plan.models]
     for path, of in zip(_targets(plan), stored, strict=False):
         if left_out := save_activations(path, of, plan.rows, plan.corpus):
             running.progress.note(f"{left_out} sentences are not in {path}: not every model has all of their words")
     return together(stored)
+
+
+def held(spec: ModelSpec, seen: Survey, running: Run) -> Held | Callable[[], OpenedModel]:
+    """The model as a worker anywhere can open it; saved activations are looked up here."""
+    if is_saved(spec.source):
+        return partial(open_source, spec, seen=seen, progress=running.progress)
+    return Held(partial(open_source, spec, seen=seen), seen, progress=running.progress)
 
 
 def _targets(plan: Plan) -> list[Path]:

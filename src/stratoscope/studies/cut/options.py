@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stratoscope.core.options import batch_tokens, length, option, overwrite, seed
+from stratoscope.core.options import Working, batch_tokens, length, option, overwrite, seed
 
 TOP, ANY = BLOCKS = ("top", "any")
 """Cut off the top blocks; or leave out any run of blocks, wherever it lies."""
 
 
 @dataclass(frozen=True)
-class CutOptions:
+class CutOptions(Working):
     """How to cut: flags, YAML keys and keywords are these fields."""
 
     seed: int = seed()

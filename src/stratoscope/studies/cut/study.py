@@ -105,6 +105,7 @@ def _compute(work: Work) -> Cut:
     tested = _choose(work, judged)
     kept = [t for t in tested if t.confirmed][-1].kept
     work.run.progress.note(f"{len(kept)} of {work.blocks} blocks do: {spelled(work.gone(kept))} can go")
+    work.run.finish()
     module = work.model.module
     with wearing(module, judged.heads[kept].parameters if kept in judged.heads else {}):
         small = exported(module, kept)

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.options import batch_tokens, option, overwrite, seed
+from stratoscope.core.options import Working, batch_tokens, option, overwrite, seed
 
 SPAN, ANY = BLOCKS = ("span", "any")
 """Remove one span of blocks, wherever it lies; or one block after the other, each the best that is left."""
@@ -22,7 +22,7 @@ class DecoderOnly:
 
 
 @dataclass(frozen=True)
-class CutDecoderOptions(DecoderOnly):
+class CutDecoderOptions(DecoderOnly, Working):
     """How to cut a decoder: flags, YAML keys and keywords are these fields."""
 
     seed: int = seed()

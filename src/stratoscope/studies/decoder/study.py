@@ -94,6 +94,7 @@ def _compute(work: Work, allowed: float) -> CutDecoder:
         raise _nothing(work, tried, tested, allowed)
     gone = next(t.removed for t in tried if work.kept(t.removed) == made[-1].kept)
     work.run.progress.note(f"{len(made[-1].kept)} of {work.blocks} blocks do: {spelled(gone)} can go")
+    work.run.finish()
     return write_cut(work, replace(found, tried=tried), gone, allowed)
 
 

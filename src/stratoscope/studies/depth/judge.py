@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
@@ -15,12 +15,15 @@ from torch import Tensor
 from stratoscope.claims import judge_depth
 from stratoscope.core.curve import Curve
 from stratoscope.core.model import ModelInfo
+from stratoscope.core.progress import advanced
 from stratoscope.core.value import PERCENTILES, Interval, Value, Values, spread
 from stratoscope.data.baselines import bag_of_words, majority, majority_scores
 from stratoscope.data.metrics import Metric, metric_named, replicates
 from stratoscope.data.tasks.data import SPLITS, TaskData
+from stratoscope.engine.base import Resources
 from stratoscope.models.heads.fit import fit_head
 from stratoscope.models.heads.minimise import Goal, Scale, scale_of
+from stratoscope.models.open.held import Held
 from stratoscope.models.open.loading import ModelSpec, OpenedModel, Survey, load_config, open_model, resolve
 from stratoscope.models.read.head import head_scores, reads_mean
 from stratoscope.models.read.store import HeadInput, Reading, Stored, store_layers
@@ -62,9 +65,19 @@ class Work:
     run: Run
 
     @cached_property
-    def model(self) -> OpenedModel:
+    def held(self) -> Held:
         """The tuned model with its head, loaded when first asked for."""
-        return open_model(self.tuned.spec, self.task, seen=self.tuned.seen, progress=self.run.progress)
+        side, name = self.tuned, self.task.fingerprint
+        return Held(partial(open_model, side.spec, self.task, seen=side.seen), side.seen, name, self.run.progress)
+
+    @property
+    def model(self) -> OpenedModel:
+        return self.held()
+
+    @property
+    def items(self) -> Resources:
+        """What an item takes that tunes a head of the model, or skips its blocks."""
+        return replace(self.held.resources, threaded=False)
 
     @cached_property
     def inputs(self) -> Inputs:
@@ -103,9 +116,9 @@ class Work:
     def store(self, side: Side, readings: Mapping[str, Reading]) -> dict[str, Stored]:
         """Read each split with a model, which is opened once, if at all; with its head where that gives scores."""
         scored = any(r.head is not None and r.head.scored for r in readings.values())
-        bare = cache(partial(open_model, side.spec, seen=side.seen, progress=self.run.progress))
+        bare = Held(partial(open_model, side.spec, seen=side.seen), side.seen, progress=self.run.progress)
         return {
-            split: store_layers((lambda: self.model) if scored else bare, side.seen, reading, self.run)
+            split: store_layers(self.held if scored else bare, side.seen, reading, self.run)
             for split, reading in readings.items()
         }
 
@@ -181,16 +194,21 @@ def tuned_heads(work: Work, side: Side, stored: Mapping[str, Stored], start: Sca
     label, scores, constant, short = side.spec.label, [], [], []
     own = side is work.tuned
     made_from = [side.seen.fingerprint, work.tuned.seen.fingerprint, work.task.fingerprint, side.length, own]
-    with work.run.progress.step(f"tuning heads on {label}", side.seen.layers) as advance:
-        for k in range(side.seen.layers):
-            key = [*made_from, k, work.seed]
-            part = work.run.part("head", key, partial(_tuned_head, work, stored, k, start))
-            scores.append(part["scores"].numpy())
-            if part["state"][0]:
-                constant.append(str(k))
-            elif not part["state"][1]:
-                short.append(str(k))
-            advance(1)
+    parts = work.run.map(
+        _tuned_head,
+        [{"layer": k} for k in range(side.seen.layers)],
+        name="head",
+        key=[*made_from, work.seed],
+        label=f"tuning heads on {label}",
+        shared=_Heads(work.held, work.task, stored, work.goal, start, work.choices, work.seed),
+        resources=work.items,
+    )
+    for k, part in enumerate(parts):
+        scores.append(part["scores"].numpy())
+        if part["state"][0]:
+            constant.append(str(k))
+        elif not part["state"][1]:
+            short.append(str(k))
     same = "gives the head the same vector for every text; a head tuned on it can only name the majority"
     notes = [f"{label}: layer {', '.join(constant)} {same}"] if constant else []
     if short:
@@ -198,34 +216,67 @@ def tuned_heads(work: Work, side: Side, stored: Mapping[str, Stored], start: Sca
     return scores, notes
 
 
-def _tuned_head(work: Work, stored: Mapping[str, Stored], k: int, start: Scale) -> dict[str, Tensor]:
+@dataclass(frozen=True)
+class _Heads:
+    """What the tuning of all layers' heads shares."""
+
+    model: Held
+    task: TaskData
+    stored: Mapping[str, Stored]
+    goal: Goal
+    start: Scale
+    choices: int
+    seed: int
+
+
+def _tuned_head(shared: _Heads, item: dict[str, Any]) -> dict[str, Tensor]:
+    k, stored = item["layer"], shared.stored
     x = stored["train"].head_input(k)
     if scale_of(x).constant:
-        return {"scores": torch.from_numpy(majority_scores(work.task)), "state": torch.tensor([True, True])}
-    module = work.model.module
-    fitted = fit_head(module, x, work.goal, start=start, seed=work.seed)
-    scores = fitted.scores(module, stored["validation"].head_input(k), choices=work.choices)
+        return {"scores": torch.from_numpy(majority_scores(shared.task)), "state": torch.tensor([True, True])}
+    module = shared.model().module
+    fitted = fit_head(module, x, shared.goal, start=shared.start, seed=shared.seed)
+    scores = fitted.scores(module, stored["validation"].head_input(k), choices=shared.choices)
     return {"scores": torch.from_numpy(scores), "state": torch.tensor([False, fitted.converged])}
+
+
+@dataclass(frozen=True)
+class _Spans:
+    """What all rows share whose blocks are skipped."""
+
+    model: Held
+    inputs: Inputs
+    shape: tuple[int, int]
+    """Blocks, and scores of a row."""
+    batch_tokens: int | None
+
+
+def _skipped_rows(shared: _Spans, item: dict[str, Any]) -> dict[str, Tensor]:
+    """(blocks, blocks, rows, k): scores with every span skipped."""
+    (blocks, k), rows = shared.shape, np.arange(item["first"], item["last"])
+    scores = torch.full((blocks, blocks, len(rows), k), torch.nan, dtype=torch.float64)
+    every = score_spans(shared.model(), shared.inputs, rows=rows, batch_tokens=shared.batch_tokens, advance=advanced)
+    for (a, b), one in every.items():
+        scores[a - 1, b - 1] = torch.from_numpy(one)
+    return {"scores": scores}
 
 
 def skipped(work: Work, result: Depth, whole: Floats) -> Depth:
     """The result with metric and agreement for every span skipped (NaN below the diagonal), also on resamples."""
     side, task, tokens = work.tuned, work.task, work.batch_tokens
     blocks, n = side.seen.layers - 1, len(task.validation)
-    pieces = []
-    with work.run.progress.step(f"skipping blocks of {side.spec.label}", n) as advance:
-        for first, last in pairwise([*range(0, n, SPAN_ROWS), n]):
-
-            def make(rows: Any = (first, last)) -> dict[str, Tensor]:
-                scores = torch.full((blocks, blocks, rows[1] - rows[0], whole.shape[1]), torch.nan, dtype=torch.float64)
-                every = score_spans(work.model, work.inputs, rows=np.arange(*rows), batch_tokens=tokens)
-                for (a, b), one in every.items():
-                    scores[a - 1, b - 1] = torch.from_numpy(one)
-                return {"scores": scores}
-
-            key = [side.seen.fingerprint, task.fingerprint, side.length, first, last]
-            pieces.append(work.run.part("spans", key, make)["scores"].numpy())
-            advance(last - first)
+    bounds = list(pairwise([*range(0, n, SPAN_ROWS), n]))
+    parts = work.run.map(
+        _skipped_rows,
+        [{"first": first, "last": last} for first, last in bounds],
+        name="spans",
+        key=[side.seen.fingerprint, task.fingerprint, side.length],
+        label=f"skipping blocks of {side.spec.label}",
+        shared=_Spans(work.held, work.inputs, (blocks, whole.shape[1]), tokens),
+        weights=[last - first for first, last in bounds],
+        resources=work.items,
+    )
+    pieces = [part["scores"].numpy() for part in parts]
     joined: Floats = np.concatenate(pieces, axis=2)
     value, agreement = np.full((blocks, blocks), np.nan), np.full((blocks, blocks), np.nan)
     upper = np.triu_indices(blocks)

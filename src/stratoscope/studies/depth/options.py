@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stratoscope.core.options import batch_tokens, length, option, overwrite, seed
+from stratoscope.core.options import Working, batch_tokens, length, option, overwrite, seed
 
 
 @dataclass(frozen=True)
-class DepthOptions:
+class DepthOptions(Working):
     """How to measure depth: flags, YAML keys and keywords are these fields."""
 
     seed: int = seed()

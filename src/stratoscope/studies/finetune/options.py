@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stratoscope.core.options import option, overwrite
+from stratoscope.core.options import Working, option, overwrite
 
 
 @dataclass(frozen=True)
-class TrainingOptions:
+class TrainingOptions(Working):
     """How to fine-tune, whatever is left of the model; None takes the recipe's value."""
 
     recipe: str = option("wu2020", "phang2021, wu2020, ren2023 or quick.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,12 +12,14 @@ from typing import Any
 import numpy as np
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.options import said
+from stratoscope.core.options import LOCAL, said
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.value import Value
 from stratoscope.data.baselines import bag_of_words, majority
 from stratoscope.data.metrics import interval, metric_named
 from stratoscope.data.tasks.data import TaskData
+from stratoscope.engine.base import Resources
+from stratoscope.models.open.held import Held
 from stratoscope.models.open.loading import ModelSpec, OpenedModel, Survey, choose_device, open_model, survey
 from stratoscope.models.read.head import predict
 from stratoscope.models.text.examples import Inputs, text_length, tokenise
@@ -24,7 +27,18 @@ from stratoscope.models.train.freezing import Frozen, freeze_, parse_freeze
 from stratoscope.models.train.trainer import Schedule, Setup, Trained, planned_steps, train_, windows
 from stratoscope.results.finetuned import Finetuned
 from stratoscope.runs.run import Request, Run
-from stratoscope.studies.asked import Model, chosen, models_asked, names_asked, run_study, spec_of, task_asked
+from stratoscope.studies.asked import (
+    Model,
+    chosen,
+    engine_of,
+    in_turn,
+    models_asked,
+    names_asked,
+    run_study,
+    shard_of,
+    spec_of,
+    task_asked,
+)
 from stratoscope.studies.checkpoint import is_whole, put_in_place, write_checkpoint
 from stratoscope.studies.finetune.options import FinetuneOptions, TrainingOptions
 from stratoscope.studies.finetune.recipes import RECIPES, Recipe, resolve
@@ -101,21 +115,70 @@ def tune(
     recipe = resolve(options, task.name)
     choose_device(spec.device)
     work = _prepare(spec, task, recipe, options, pruned, progress)
-    made = []
-    for seed in range(options.first_seed, options.first_seed + options.seeds):
-        folder = Path(out) / f"seed-{seed}"
-        result = run_study(
-            work.request(seed),
-            replace(options, seeds=1, first_seed=seed),
-            folder,
-            partial(_compute, work, seed),
-            asked={**asked, **task_asked(task), **models_asked([spec])},
-            progress=progress,
-            whole=lambda folder, result: is_whole(folder, result.weights),
-            alone=True,
-        )
-        made.append(replace(result, folder=folder))
-    return made
+    asked = {**asked, **task_asked(task), **models_asked([spec])}
+    items = [{"seed": seed} for seed in range(options.first_seed, options.first_seed + options.seeds)]
+    if options.engine == LOCAL and options.workers in (None, 1):
+        runs = [partial(_tuned, work, Path(out), asked, progress, item["seed"]) for item in items]
+        return in_turn(runs, shard_of(options))
+    if shard_of(options) is not None:
+        raise StratoscopeError("expected seeds shared out by --shard, --workers or --engine ray, got two of them")
+    Path(out).mkdir(parents=True, exist_ok=True)
+    made: dict[int, Finetuned] = {}
+    with closing(engine_of(options)) as engine, progress.step("fine-tuning seeds", len(items)) as advance:
+        engine.attach(Path(out), progress)
+        shared = _Seeds(work, Path(out).absolute(), asked)
+        for k, (result, notes) in engine.map(_seed, items, shared, _takes(work)):
+            made[k] = replace(result, folder=Path(out) / f"seed-{items[k]['seed']}")
+            for note in notes:
+                progress.note(note)
+            advance(1)
+    return [made[k] for k in range(len(items))]
+
+
+def _tuned(work: _Work, out: Path, asked: Mapping[str, Any], progress: Progress, seed: int) -> Finetuned:
+    """The run of one seed, in a folder of its own."""
+    folder = out / f"seed-{seed}"
+    result = run_study(
+        work.request(seed),
+        replace(work.options, seeds=1, first_seed=seed, engine=LOCAL, workers=None, shard=None, merge=False),
+        folder,
+        partial(_compute, work, seed),
+        asked=asked,
+        progress=progress,
+        whole=lambda folder, result: is_whole(folder, result.weights),
+        alone=True,
+    )
+    return replace(result, folder=folder)
+
+
+@dataclass(frozen=True)
+class _Seeds:
+    """What workers share that run a seed each: unlike parts, a seed has a folder and a lock of its own."""
+
+    work: _Work
+    out: Path
+    asked: Mapping[str, Any]
+
+
+class _Notes(Silent):
+    """Keeps what a worker has to say."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
+
+
+def _seed(shared: _Seeds, item: Mapping[str, Any]) -> tuple[Finetuned, list[str]]:
+    progress = _Notes()
+    return _tuned(shared.work, shared.out, shared.asked, progress, item["seed"]), progress.notes
+
+
+def _takes(work: _Work) -> Resources:
+    """A training holds the weights, their gradients and two moments."""
+    takes = Held(open_model, work.seen).resources
+    return replace(takes, memory=4 * takes.memory, model=False, threaded=False)
 
 
 def _prepare(

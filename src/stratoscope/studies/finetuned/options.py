@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stratoscope.core.options import batch_tokens, length, memory, option, overwrite, seed, workers
+from stratoscope.core.options import Working, batch_tokens, length, memory, option, overwrite, seed
 
 UNITS = ("cls", "mean")
 
 
 @dataclass(frozen=True)
-class StudyOptions:
+class StudyOptions(Working):
     """How to study: flags, YAML keys and keywords are these fields."""
 
     units: tuple[str, ...] = option(UNITS, "cls, mean, ...; may be repeated.", flag="--unit")
@@ -23,5 +23,4 @@ class StudyOptions:
     length: int | None = length()
     batch_tokens: int | None = batch_tokens()
     memory: float | None = memory()
-    workers: int | None = workers()
     overwrite: bool = overwrite()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stratoscope.core.options import batch_tokens, option, overwrite, seed
+from stratoscope.core.options import Working, batch_tokens, option, overwrite, seed
 
 
 @dataclass(frozen=True)
-class PerplexityOptions:
+class PerplexityOptions(Working):
     """How to measure perplexity: flags, YAML keys and keywords are these fields."""
 
     limit: int | None = option(None, "Use a random sample of N texts.")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stratoscope.core.options import batch_tokens, memory, option, overwrite, parse_layers, seed, workers
+from stratoscope.core.options import Working, batch_tokens, memory, option, overwrite, parse_layers, seed
 
 
 @dataclass(frozen=True)
-class ProbeOptions:
+class ProbeOptions(Working):
     """How to probe layers and neurons: flags, YAML keys and keywords are these fields."""
 
     columns: str | None = option(None, "Columns of a column file, e.g. 'word pos chunk'.", answer=False)
@@ -26,5 +26,4 @@ class ProbeOptions:
     seed: int = seed()
     batch_tokens: int | None = batch_tokens()
     memory: float | None = memory()
-    workers: int | None = workers()
     overwrite: bool = overwrite()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,12 @@ from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.tagged import SPLITS, Tagged
 from stratoscope.models.open.loading import ModelSpec, Survey
 from stratoscope.models.read.store import Reading, store_layers
-from stratoscope.models.saved.source import open_source
 from stratoscope.probes.tasks import by_word, control_tags, majority
 from stratoscope.results.probing import NUMBERS, PUBLISHED, SOLVED, LayerProbes, Layers, Probing
 from stratoscope.runs.run import Draw, Run
 from stratoscope.statistics.rows import StoredRows
 from stratoscope.studies.asked import Model, chosen, model_info, models_asked, request_for, run_study, several
+from stratoscope.studies.compare.study import held
 from stratoscope.studies.probing.neurons import neuron_probes, unsolved_subsets
 from stratoscope.studies.probing.options import ProbeOptions
 from stratoscope.studies.probing.plan import Plan, make_plan
@@ -115,7 +114,7 @@ def compute(plan: Plan, running: Run) -> Probing:
 
 def read_model(plan: Plan, spec: ModelSpec, seen: Survey, running: Run) -> dict[str, StoredRows]:
     """Every layer's words of every split."""
-    open = partial(open_source, spec, seen=seen, progress=running.progress)
+    open = held(spec, seen, running)
     options, rows = plan.options, {}
     for split in SPLITS:
         reading = Reading(

@@ -1,0 +1,52 @@
+"""A model that is opened when first needed, once per process, and travels to workers without its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from stratoscope.core.files import digest
+from stratoscope.core.progress import Progress, Silent
+from stratoscope.engine.base import Resources, kept
+from stratoscope.models.open.loading import OpenedModel, Survey
+
+OVERHEAD = 1.5
+"""Memory of a worker that reads with a model, over that of its weights."""
+
+
+@dataclass
+class Held:
+    """Opens a model: `open` is told where to report. A worker keeps the one model that it opened last."""
+
+    open: Callable[..., OpenedModel]
+    """A top-level function, or a `partial` of one: it travels."""
+    seen: Survey
+    head: str = ""
+    """What the model is opened with, by a name or a fingerprint."""
+    progress: Progress = field(default_factory=Silent)
+    away: bool = False
+    """In a worker, where the model stays for the next map."""
+    model: OpenedModel | None = None
+
+    def __call__(self) -> OpenedModel:
+        if self.model is None and self.away:
+            name = digest([self.seen.fingerprint, self.seen.dtype, self.seen.device, self.head])
+            if name not in kept:
+                kept.clear()
+                kept[name] = self.open(progress=self.progress)
+            self.model = kept[name]
+        elif self.model is None:
+            self.model = self.open(progress=self.progress)
+        return self.model
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "progress": Silent(), "model": None, "away": True}
+
+    @property
+    def resources(self) -> Resources:
+        """What an item takes that reads with it: about the weights of L blocks and of the embeddings."""
+        seen, width = self.seen, float(self.seen.width)
+        weights = 4 * (12 * (seen.layers - 1) * width**2 + seen.encoder.vocabulary * width)
+        gpus = float(seen.device.startswith("cuda"))
+        return Resources(gpus=gpus, memory=OVERHEAD * weights, model=True, threaded=True)
