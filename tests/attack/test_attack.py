@@ -15,7 +15,7 @@ from cases import Case, drawn
 
 from stratoscope.cli.main import COMMANDS
 
-CASES = 40
+CASES = 24
 first, _, last = os.environ.get("STRATOSCOPE_ATTACK", f"0:{CASES}").rpartition(":")
 SEEDS = range(int(first or 0), int(last))
 
