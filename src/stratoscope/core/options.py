@@ -97,7 +97,7 @@ def read_options(cls: type[T], given: Mapping[str, Any]) -> T:
     """
     fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     if strange := next((name for name in given if name not in fields), None):
-        raise unknown_name("option", strange, fields)
+        raise unknown_name("option", strange, [name for name in fields if name not in WHERE] + list(WHERE))
     hints = get_type_hints(cls)
     return cls(**{name: _fitted(value, hints[name], fields[name]) for name, value in given.items()})
 
@@ -162,6 +162,8 @@ workers = partial(option, None, "Number of processes; by default one per core.",
 overwrite = partial(option, False, "Replace another result in the folder.", work=True)
 
 
+WHERE = ("workers", "engine", "shard", "merge")
+"""The fields of `Working`, which come last in every list."""
 LOCAL, RAY = "local", "ray"
 ENGINES = (LOCAL, RAY)
 
