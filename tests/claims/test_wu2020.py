@@ -359,6 +359,16 @@ def test_a_family_needs_others_to_differ_from_and_is_none_where_it_is_not_known(
     assert named(found, "wu2020-family-more-alike").about["second"] == "bert2"
 
 
+def test_architectures_of_saved_activations_are_not_known() -> None:
+    models = [model("bert1"), model("s1", 6, family="saved"), model("gpt21", family="gpt2")]
+    found = judge_comparison(comparison(scored(kin(0.7, 0.4), models), models))
+    across = {(s.about["first"], s.about["second"]): s for s in found if s.id.startswith("wu2020-lower-more-alike")}
+    for pair in (("bert1", "s1"), ("s1", "gpt21")):
+        assert across[pair].verdict == OPEN
+        assert "s1" in across[pair].reason
+    assert across["bert1", "gpt21"].reason != across["bert1", "s1"].reason
+
+
 def neighbours(models: list[ModelInfo], step: float, far: float, **how: Any) -> Comparison:
     def score(a: str, x: float, b: str, y: float) -> float:
         return step if abs(x - y) <= 1 / 8 + 1e-9 else far

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ended import Command
@@ -13,6 +14,7 @@ from ended import Command
 import stratoscope
 from stratoscope.cli.main import COMMANDS
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.measures.attention.table import MEASURES as ATTENTION
 from stratoscope.measures.table import MEASURES
 from stratoscope.models.families import FAMILIES
 from stratoscope.models.read.store import PART
@@ -49,8 +51,9 @@ def test_measures_lists_every_measure_with_its_reference(command: Command, monke
     monkeypatch.setenv("COLUMNS", "400")
     ended = command("measures")
     assert ended.code == 0
-    for measure in MEASURES:
-        (line,) = [row for row in ended.out.splitlines() if row.split() and row.split()[0] == measure.name]
+    every: list[tuple[str, Any]] = [("layers", m) for m in MEASURES] + [("attention", m) for m in ATTENTION]
+    for of, measure in every:
+        (line,) = [row for row in ended.out.splitlines() if row.split()[::2][:2] == [measure.name, of]]
         assert measure.summary in line
         assert measure.reference in line
         assert line.split()[1] == ("yes" if measure.symmetric else "no")

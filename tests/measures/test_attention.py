@@ -60,6 +60,15 @@ def test_sentences_add_up_however_they_are_cut(name: str) -> None:
     assert np.nanmax(np.abs(heads_of(name, sums_of(flat(sentences[:3]))) - whole)) > 1e-3
 
 
+def test_a_long_sentence_in_parts_gives_the_same_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = flat(awkward())
+    whole = sums_of(rows).sums
+    monkeypatch.setattr("stratoscope.measures.attention.sums.DOUBLES", 7 * len(rows.values))
+    assert len(list(rows.chunks(7))) > len(rows.words)
+    for name, value in sums_of(rows).sums.items():
+        np.testing.assert_allclose(value, whole[name], rtol=0, atol=1e-6 * len(rows.lengths))  # of a mean: 1e-6
+
+
 def test_rows_may_be_shorter_than_their_sentence() -> None:
     """Causal rows: the row of word i has i targets; a row of one target has no correlation."""
     rng = np.random.default_rng(0)

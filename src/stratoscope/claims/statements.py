@@ -47,13 +47,17 @@ def judge_comparison(comparison: Comparison) -> tuple[Statement, ...]:
     found = [s for base, tuned in pairs for s in judge.tuned(base, tuned)]
     known = {m.family for m in trained} - {SAVED}
     for first, second in combinations(trained, 2):
-        # What a file of activations came from is not known: neither its architecture nor whether it was tuned.
-        if _same_shape(first, second) or SAVED in (first.family, second.family):
+        saved = [m.name for m in (first, second) if m.family == SAVED]
+        if _same_shape(first, second) and not saved:
             continue
         roles = {"first": first.name, "second": second.name}
         if first.family == second.family in known and len(known) > 1:
             found.append(judge.on_scores(wu2020.FAMILY_MORE_ALIKE, roles))
-        found.append(judge.on_scores(wu2020.LOWER_MORE_ALIKE, roles))
+        unknown_kind = Reason(
+            MISSING, f"{' and '.join(saved)}: saved activations do not say which architecture made them"
+        )
+        across = replace(judge, guard=unknown_kind) if saved else judge
+        found.append(across.on_scores(wu2020.LOWER_MORE_ALIKE, roles))
     found += [judge.on_scores(wu2020.ADJACENT_MORE_ALIKE, {"model": m.name}) for m in trained]
     return (*found, *judge.localization(pairs))
 

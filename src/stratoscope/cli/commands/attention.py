@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from stratoscope.cli.answer import Answer, answer_of, drawing, look_closer
-from stratoscope.cli.commands.compare import Data, Models
+from stratoscope.cli.commands.compare import Data
 from stratoscope.cli.loading import LoadingSeveral, Out
 from stratoscope.cli.options import command
 from stratoscope.core.progress import Progress
 from stratoscope.studies.attention.options import AttentionOptions, AttentionStudyOptions
+
+Models = Annotated[
+    list[str], typer.Argument(help="Checkpoint or adapter folders, .gguf files or hub ids.", metavar="MODEL...")
+]
 
 
 @command

@@ -66,8 +66,8 @@ class AttentionReader(Reader):
             parts = [self._between(part[slot, :, own, own], onto, int(text)) for part in chosen]
             values, lengths, empty = zip(*parts, strict=True)
             self.texts[int(text)] = WordAttention(np.concatenate(values), lengths[0])
-            without = np.concatenate(empty)
-            self.empty = self.empty + without if len(self.empty) else without
+            none: IntArray = np.concatenate(empty)
+            self.empty = none + self.empty if len(self.empty) else none
 
     def _between(self, weights: Tensor, onto: Tensor, text: int) -> tuple[npt.NDArray[np.float32], IntArray, IntArray]:
         """One block of a text: what follows from it, in float64, takes many times the room of what is kept."""

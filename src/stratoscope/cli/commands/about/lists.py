@@ -14,9 +14,9 @@ def measures() -> Answer:
     from stratoscope.measures.attention.table import MEASURES as ATTENTION
     from stratoscope.measures.table import MEASURES
 
-    rows = [("layers", m.name, "yes" if m.symmetric else "no", m.summary, m.reference) for m in MEASURES]
-    rows += [("attention", m.name, "yes" if m.symmetric else "no", m.summary, m.reference) for m in ATTENTION]
-    return _listed("measures", ("of", "measure", "symmetric", "what it is", "reference"), rows)
+    rows = [(m.name, "yes" if m.symmetric else "no", "layers", m.summary, m.reference) for m in MEASURES]
+    rows += [(m.name, "yes" if m.symmetric else "no", "attention", m.summary, m.reference) for m in ATTENTION]
+    return _listed("measures", ("measure", "symmetric", "of", "what it is", "reference"), rows)
 
 
 @command
