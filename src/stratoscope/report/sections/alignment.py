@@ -16,8 +16,8 @@ ERROR = "relative error ‖g(X) − Y‖² / ‖Y − mean‖²"
 FLOORS = {SHUFFLED: "ridge on shuffled pairs", IDENTITY: "identity"}
 GROUPS = {"models": "", "before": ", before fine-tuning"}
 JUDGED = (
-    "Scores on rows that no map was fitted on, with 95 % intervals over the rows; an inversion error where there is an "
-    "inverse."
+    "Scores on rows that no map was fitted on, with 95 % intervals over the rows, those of a text together; an "
+    "inversion error where there is an inverse."
 )
 WORKS = ("Ren et al. 2023", "Dinh et al. 2017")
 
@@ -82,7 +82,7 @@ def _parts(result: Alignment) -> Iterator[Section]:
         picture = Curves(
             id="norms",
             title="Nuclear norm",
-            caption=f"{caption} complex its space is. Bands: 95 % intervals over rows.",
+            caption=f"{caption} complex its space is. Bands: 95 % intervals over texts.",
             lines=lines,
             y="nuclear norm",
         )
