@@ -1,4 +1,4 @@
-"""The page of a diff: the answer, single texts, then layers, depth or spans and weights as their own pages have them."""
+"""The page of a diff: the answer, single texts, then layers, depth or spans and weights as on their own pages."""
 
 from __future__ import annotations
 
