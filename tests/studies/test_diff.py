@@ -47,12 +47,10 @@ def test_a_task_is_judged_and_flips_are_those_of_the_heads(calm: Path, tuned: Pa
 
 def test_without_examples_no_text_is_in_the_folder(checkpoints: Path, text: str, tmp_path: Path) -> None:
     models = checkpoints / "base", checkpoints / "tuned"
-    secret = "birds"
     kept = ss.diff(*models, data=text, out=tmp_path / "a", draw=write_report, **QUICK)
     assert kept.examples
     ss.diff(*models, data=text, out=tmp_path / "b", examples=False, draw=write_report, **QUICK)
-    words = {w for s in tiny.SENTENCES for w in [s] if len(s) > 10}
-    assert secret or words
+    words = {s for s in tiny.SENTENCES if len(s) > 10}
 
     def holding(folder: Path) -> set[str]:
         files = [p for p in folder.rglob("*") if p.suffix in (".html", ".csv", ".json", ".yaml", ".md")]
@@ -64,7 +62,8 @@ def test_without_examples_no_text_is_in_the_folder(checkpoints: Path, text: str,
 
 
 def test_text_alone_says_why_nothing_is_judged(checkpoints: Path, text: str) -> None:
-    rows = pd.DataFrame({"text": tiny.SENTENCES, "label": ["a", "b"] * (len(tiny.SENTENCES) // 2)})
+    rows = pd.DataFrame({"text": [f"{s} {k}" for k in range(4) for s in tiny.SENTENCES]})
+    rows["label"] = ["a", "b"] * (len(rows) // 2)
     models = checkpoints / "base", checkpoints / "tuned"
     for data, reason in ((text, "no labels"), (list(tiny.SENTENCES), "no labels"), (rows, "no task head")):
         found = ss.diff(*models, data=data, **QUICK)
@@ -84,7 +83,7 @@ def test_the_same_model_twice_is_unchanged_and_not_judged_as_tuned(checkpoints: 
 
 
 def test_other_architectures_are_refused(checkpoints: Path, text: str) -> None:
-    with pytest.raises(StratoscopeError, match="different architectures.*compare"):
+    with pytest.raises(StratoscopeError, match=r"different architectures.*compare"):
         ss.diff(checkpoints / "base", checkpoints / "other", data=text)
 
 
