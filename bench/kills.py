@@ -128,6 +128,23 @@ CASES = (
     Case("perplexity", ("perplexity", "decoder", "--data", "many.txt"), "perplexity.json", otherwise=(BATCHES,)),
     Case("study finetuned", ("study", "finetuned", "calm", "tuned", *TASK, "--unit", "mean", "--bootstrap", "20",
          "--localization"), "study.json", otherwise=(("--workers", "2"), ("--memory", "200MB"), BATCHES)),
+    Case("study similarity", ("study", "similarity", "base", "other", "--data", "t.txt", "--random-init"),
+         "result.json", otherwise=(("--workers", "2"),)),
+    Case("attention", ("attention", "base", "other", "--data", "t.txt", "-m", "all", "--bootstrap", "20"),
+         "attention.json", otherwise=WORKERS),
+    Case("probe", ("probe", "base", "other", "--corpus", "tags.jsonl", "--property", "tags", "--neurons"),
+         "probing.json", otherwise=WORKERS),
+    Case("align", ("align", "base", "other", "--data", "many.txt", "--unit", "mean", "--method", "ridge",
+         "--method", "procrustes", "--train", "200"), "alignment.json",
+         otherwise=(("--workers", "1"), ("--workers", "3"))),
+    Case("inject", ("inject", "tuned", "tuned", *TASK, "--method", "ridge"), "injection.json"),
+    Case("study recovery", ("study", "recovery", "--dim", "4", "--train", "200", "--method", "ridge",
+         "--method", "procrustes"), "recovery.json"),
+    Case("weights", ("weights", "calm", "tuned"), "weights.json"),
+    Case("cut decoder", ("cut", "decoder", "--data", "few.txt", "--max-ppl", "50x"), "decoder.json", alone=True,
+         varies=("latency",)),
+    Case("reproduce", ("reproduce", "wu2020", "fig1", "--models", "base", "other", "--data", "t.txt"),
+         "reproduction.json"),
     Case("report", ("report", OUT, "--style", "paper"), "result.json", before=EARLIER),
 )  # fmt: skip
 
@@ -229,6 +246,11 @@ def make_material(place: Path) -> None:
         _write_rows(place / "train.jsonl", task.train)
         _write_rows(place / "validation.jsonl", task.validation)
         (place / "t.txt").write_text("\n".join(planted.texts(40, 5)) + "\n")
+        (place / "few.txt").write_text("\n".join(planted.texts(150, 7)) + "\n")
+        tagged = [text.split() for text in planted.texts(80, 8)]
+        (place / "tags.jsonl").write_text(
+            "".join(json.dumps({"words": w, "tags": [f"T{len(x) % 3}" for x in w]}) + "\n" for w in tagged)
+        )
         (place / "many.txt").write_text("\n".join(planted.texts(1200, 6)) + "\n")
         from stratoscope import finetune, read_task
 

@@ -17,7 +17,7 @@ from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.tasks.data import CHOICE, SINGLE, Example, TaskData
 from stratoscope.models.families import FAMILIES
 from stratoscope.models.heads.fit import FittedHead, first_map, fit_head
-from stratoscope.models.heads.fitting import Goal, Scale, few_threads, scale_of
+from stratoscope.models.heads.minimise import Goal, Scale, few_threads, scale_of
 from stratoscope.models.open.loading import ModelSpec, open_model
 from stratoscope.models.read.head import head_scores
 

@@ -1,1 +1,1 @@
-"""The nouns: errors, progress, results and run folders. Imports nothing else of ours."""
+"""The nouns: errors, progress, values, matrices, curves, statements, records, options. Imports nothing else of ours."""

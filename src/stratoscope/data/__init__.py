@@ -1,1 +1,1 @@
-"""Corpora: sentences with a stable identity, read from files or the hub, and the demo's real weights and text."""
+"""Corpora, tagged words and tasks, read from files or the hub; metrics and baselines of a task."""

@@ -1,4 +1,4 @@
-"""Baselines: what a model must beat before its layers are worth a picture."""
+"""Baselines of a task, majority and bag of words: what a model must beat before its layers are worth a picture."""
 
 from __future__ import annotations
 

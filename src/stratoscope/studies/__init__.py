@@ -1,1 +1,1 @@
-"""Studies: one file per question a user asks."""
+"""Studies: one file or one package per question a user asks."""

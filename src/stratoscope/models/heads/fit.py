@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.models.heads.fitting import Fitting, Goal, Parameters, Scale, Steps, few_threads, scale_of
+from stratoscope.models.heads.minimise import Fitting, Goal, Parameters, Scale, Steps, few_threads, scale_of
 from stratoscope.models.heads.reading import head_parameters, reading
 from stratoscope.models.read.loop import evaluating
 from stratoscope.models.text.examples import Floats

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.data.tasks.data import SPLITS
 from stratoscope.models.heads.fit import fit_head
-from stratoscope.models.heads.fitting import scale_of
+from stratoscope.models.heads.minimise import scale_of
 from stratoscope.models.read.head import head_scores, predict
 from stratoscope.models.read.store import Stored
 from stratoscope.models.surgery.blocks import keeping

@@ -20,7 +20,7 @@ from stratoscope.data.baselines import bag_of_words, majority, majority_scores
 from stratoscope.data.metrics import Metric, metric_named, replicates
 from stratoscope.data.tasks.data import SPLITS, TaskData
 from stratoscope.models.heads.fit import fit_head
-from stratoscope.models.heads.fitting import Goal, Scale, scale_of
+from stratoscope.models.heads.minimise import Goal, Scale, scale_of
 from stratoscope.models.open.loading import ModelSpec, OpenedModel, Survey, load_config, open_model, resolve
 from stratoscope.models.read.head import head_scores, reads_mean
 from stratoscope.models.read.store import HeadInput, Reading, Stored, store_layers
