@@ -39,7 +39,7 @@ def _label(source: str) -> str:
 
 
 def in_free_folder(call: Callable[[Path], R], first: Path, progress: Progress) -> R:
-    """Call with `first`; where that holds another result, with `first-2`, `first-3`, ... until one is free or holds this.
+    """Call with `first`; where that holds another result, with `first-2`, `first-3`, ... until one is free or its own.
 
     So a command that was given no folder never replaces what another one made, and finds its own result again.
     """
