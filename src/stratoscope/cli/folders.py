@@ -1,4 +1,4 @@
-"""Where a run goes that was given no `--out`: `runs/<command>-<names>`, or beside it where that holds another result."""
+"""Where a run goes that was given no `--out`: `runs/<command>-<names>`, or beside it if that holds another result."""
 
 from __future__ import annotations
 
