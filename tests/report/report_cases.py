@@ -21,6 +21,7 @@ from stratoscope.results.cutting.cut import Candidate, Cut, Tested
 from stratoscope.results.cutting.decoder import CutDecoder, Tried
 from stratoscope.results.cutting.depth import TUNED, TUNEDORIG, UNTUNED, Depth
 from stratoscope.results.cutting.perplexity import Perplexities, Perplexity, Skipped
+from stratoscope.results.diff import Diff, Example
 from stratoscope.results.study import Study
 from stratoscope.results.weights import ParameterChange, Weights
 
@@ -400,7 +401,23 @@ def attention(blocks: int = 4) -> Attention:
     )  # fmt: skip
 
 
+def diff(layers: int = 13) -> Diff:
+    """With a task: examples whose texts are hostile, weights and a depth."""
+    made = study(layers=layers)
+    texts = ("=HYPERLINK(1)", "<script>alert(1)</script>", 'plain, "quoted"')
+    return Diff(
+        replace(made, cut=None, tuned=made.tuned[:1]),
+        {"name": "my.csv", "rows": 872},
+        weights=weights(layers - 1),
+        layer=layers - 1,
+        examples=tuple(Example(k, t, 0.9 - 0.1 * k, "a", "b", (1, 2)) for k, t in enumerate(texts)),
+        statements=made.statements,
+        provenance=PROVENANCE,
+    )
+
+
 KINDS = {
+    "diff": diff,
     "attention": attention,
     "comparison": comparison,
     "depth": depth,
@@ -414,6 +431,7 @@ KINDS = {
     "decoder": decoder,
 }
 SMALL = {
+    "diff": lambda: diff(5),
     "attention": lambda: attention(2),
     "comparison": lambda: comparison(depths=(5, 5, 4)),
     "depth": lambda: depth(4),

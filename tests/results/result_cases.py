@@ -23,6 +23,7 @@ from stratoscope.results.cutting.decoder import CutDecoder, Tried
 from stratoscope.results.cutting.depth import Depth
 from stratoscope.results.cutting.perplexity import Perplexities, Perplexity, Skipped
 from stratoscope.results.cutting.pruned import Pruned
+from stratoscope.results.diff import Diff, Example, Language
 from stratoscope.results.finetuned import Finetuned
 from stratoscope.results.probing import LayerProbes, Layers, Neuron, NeuronProbes, Probing
 from stratoscope.results.reproduction import Done, Reproduction
@@ -269,11 +270,20 @@ BARE = {
     "a study of one": Study({"cls": COMPARISON}, "base", ("tuned",), refused="all blocks matter"),
     "tuned from a whole base": dataclasses.replace(FINETUNED, pruned=None, freeze="embeddings", loss=()),
 }
+DIFF = Diff(
+    STUDY,
+    {"name": "my.csv", "rows": 8},
+    weights=WEIGHTS,
+    language=Language(Value(9.0, 8.0, 10.0), Value(8.0), Value(0.9), DECODER.spans[:1], 3),
+    unjudged="no head",
+    layer=2,
+    examples=(Example(3, "a \u2028 text", 0.5, "a", "b", (0, 1)), Example(1, "<b>", 0.25, loss_before=1.5)),
+)
 RESULTS: dict[str, Result] = {
     r.KIND: r
     for r in (
         *(COMPARISON, ATTENTION, DEPTH, CUT, FINETUNED, PRUNED, PERPLEXITIES, PROBING, STUDY, REPRODUCTION),
-        *(alignment(), injection(), recovery(), WEIGHTS, DECODER),
+        *(alignment(), injection(), recovery(), WEIGHTS, DECODER, DIFF),
     )
 }
 

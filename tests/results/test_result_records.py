@@ -270,6 +270,7 @@ def test_a_record_that_lacks_a_field_is_damaged(name: str, tmp_path: Path) -> No
         "recovery": "recovered",
         "weights": "models",
         "decoder": "kept",
+        "diff": "study",
     }
     for field in (needed.get(name, "weights"), "arrays_sha256"):
         less = {k: v for k, v in plain.items() if k not in (field, "sha256")}

@@ -1,4 +1,4 @@
-"""Where a run goes that was given no `--out`: `runs/<command>-<names>`, or beside it where that holds another result."""
+"""Where a run goes that was given no `--out`: `runs/<command>-<names>`, or beside it if that holds another result."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _label(source: str) -> str:
 
 
 def in_free_folder(call: Callable[[Path], R], first: Path, progress: Progress) -> R:
-    """Call with `first`; where that holds another result, with `first-2`, `first-3`, ... until one is free or has this.
+    """Call with `first`; where that holds another result, with `first-2`, `first-3`, ... until one is free or its own.
 
     So a command that was given no folder never replaces what another one made, and finds its own result again.
     """

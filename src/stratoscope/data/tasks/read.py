@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.core.files import at_home
 from stratoscope.data.formats.hub import hub_table
-from stratoscope.data.readers import TABLES, read_corpus
+from stratoscope.data.readers import IN_MEMORY, TABLES, corpus_of, read_corpus
 from stratoscope.data.tasks.build import CORRELATION, build
 from stratoscope.data.tasks.data import CHOICE, FORMATS, SPLITS, Example, TaskData
 from stratoscope.data.tasks.files import TaskRows, corpus_rows, file_table, folder_files, no_table, table_rows
@@ -153,11 +154,11 @@ def task_named(name: str) -> Task:
 
 
 def read_task(
-    name: str,
+    name: Any,
     *,
     folder: str | None = None,
-    data: str | None = None,
-    validation: str | None = None,
+    data: Any = None,
+    validation: Any = None,
     text: str | None = None,
     pair: str | None = None,
     label: str | None = None,
@@ -169,8 +170,13 @@ def read_task(
 
     With `data` (and `validation`, else a seeded 80/20 split) a name of `TASKS` sets format, labels and metric, any
     other name is the user's own task, whose labels are inferred; `text`, `pair` and `label` name their columns, and
-    `columns` all those of a CSV or TSV without a header.
+    `columns` all those of a CSV or TSV without a header. Both may be in memory (a data frame, a list of rows), `data`
+    also in the place of the name.
     """
+    if not isinstance(name, str):
+        if data is not None:
+            raise StratoscopeError(f"expected the name of a task before its data, got {type(name).__name__}")
+        name, data = IN_MEMORY, name
     where, naming = f"task {name}", {"text": text, "pair": pair, "label": label, "columns": columns}
     source = {"task": name, "task_folder": folder, "data": data, "validation": validation, **naming}
     if data is None:
@@ -187,9 +193,12 @@ def read_task(
     rows = [_own_rows(f, known, naming) for f in files]
     read_from = [", ".join(f"{role} '{column}'" for role, column in r.columns.items()) for r in rows if r.columns]
     notes = dict.fromkeys(f"read from columns: {columns}" for columns in read_from)
-    if validation is not None and at_home(validation).samefile(at_home(data)):
+    paths = isinstance(data, str | Path) and isinstance(validation, str | Path)
+    if paths and at_home(validation).samefile(at_home(data)):
         notes["judged on its own training rows: the scores say nothing of other text"] = None
-    return replace(build(name, known, rows, seed=seed, note="; ".join(notes)), source=source)
+    source = {k: str(v) if isinstance(v, Path) else v for k, v in source.items()}
+    said = source if all(v is None or isinstance(v, str) for v in source.values()) else {}
+    return replace(build(name, known, rows, seed=seed, note="; ".join(notes)), source=said)
 
 
 @contextmanager
@@ -218,7 +227,9 @@ def _from_folder(task: Task, folder: Path) -> list[TaskRows]:
     return [table_rows(file_table(path, task.folder.header), task.folder.columns or task.columns) for path in files]
 
 
-def _own_rows(source: str, task: Task | None, naming: dict[str, str | None]) -> TaskRows:
+def _own_rows(source: Any, task: Task | None, naming: dict[str, str | None]) -> TaskRows:
+    if not isinstance(source, str | Path):
+        return corpus_rows(IN_MEMORY, [corpus_of(source, **naming)])
     path = at_home(source)
     if not path.is_file():
         raise StratoscopeError(f"{source}: expected a file with the task's rows, but it does not exist; check the path")
@@ -228,7 +239,7 @@ def _own_rows(source: str, task: Task | None, naming: dict[str, str | None]) -> 
             return table_rows(file_table(path), task.columns)
     if path.suffix.lower() not in TABLES:
         raise no_table(path)
-    return corpus_rows(source, [read_corpus(str(path), **naming)])
+    return corpus_rows(str(source), [read_corpus(str(path), **naming)])
 
 
 def _refuse(where: str, what: str, options: dict[str, str | None]) -> None:

@@ -39,7 +39,7 @@ class TaskSource:
         if self.task is None and self.data is None:
             raise StratoscopeError("expected --task (see 'stratoscope tasks') or your own --data, got neither")
         rows = read_task(
-            self.task or Path(str(self.data)).stem,
+            self.task or (Path(self.data).stem if isinstance(self.data, str | Path) else "data"),
             folder=self.task_folder,
             data=self.data,
             validation=self.validation,

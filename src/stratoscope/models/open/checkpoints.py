@@ -64,7 +64,7 @@ def locate(source: str) -> Checkpoint:
 
 
 def label_of(source: str) -> str:
-    """Name of a model that was given none: its folder, or the one that is part of; of the hub, with its revision."""
+    """What a model without a name is called: its folder, or the one around a part; on the hub, with its revision."""
     path = Path(source)
     if source.startswith(".") or PART.fullmatch(path.name):
         path = at_home(path).resolve()

@@ -1,4 +1,4 @@
-"""The page of a diff: the answer, single texts, then layers, depth or spans, weights as their own pages have them."""
+"""The page of a diff: the answer, single texts, then layers, depth or spans and weights as on their own pages."""
 
 from __future__ import annotations
 
@@ -36,17 +36,18 @@ def sections(result: Diff) -> Sections:
     base, tuned = printable(result.study.base), printable(result.study.tuned[0])
     answers = tuple(_answers(result))
     weights = [] if result.weights is None else list(weights_page.sections(result.weights).sections)
+    spans, texts = (result.language.spans, result.language.span_texts) if result.language else ((), 0)
     parts = (
         *study.sections,
-        *([] if result.language is None else span_sections(result.language.spans, _blocks(result), name=tuned,
-                                                           texts=result.language.span_texts)),
+        *span_sections(spans, _blocks(result), name=tuned, texts=texts),
+        *_examples(result),
         *(replace(s, id=f"weights-{s.id}", title=f"Weights: {s.title[:1].lower()}{s.title[1:]}") for s in weights),
-    )  # fmt: skip
+    )
     return replace(
         study,
         title=f"{tuned} against {base}",
         cards=tuple(Card(label[:1].upper() + label[1:], value, note) for label, value, note in answers),
-        sections=(*parts[:2], *_examples(result), *parts[2:]),
+        sections=parts,
         summary=(printable(result.data.get("name", "")), count(int(result.data.get("rows", 0)), "row")),
         warnings=tuple(dict.fromkeys((*study.warnings, *(result.weights.warnings if result.weights else ())))),
         lines=tuple(_lines(result, answers)),
