@@ -97,7 +97,7 @@ def read_options(cls: type[T], given: Mapping[str, Any]) -> T:
     """
     fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     if strange := next((name for name in given if name not in fields), None):
-        raise unknown_name("option", strange, [name for name in fields if name not in WHERE] + list(WHERE))
+        raise unknown_name("option", strange, sorted(fields, key=lambda name: name in WHERE))
     hints = get_type_hints(cls)
     return cls(**{name: _fitted(value, hints[name], fields[name]) for name, value in given.items()})
 

@@ -2,7 +2,7 @@
 
 Proximal gradient steps in the metric c_k S of the rows' covariance S (a bound of the curvature up to c: Boehning 1992),
 each solved by sweeps of coordinate descent with soft thresholds, then mixed with the steps before (`mixing`: Anderson
-acceleration; it needs a third of the passes of momentum). c is from the first steps' secants. The start has a gradient
+acceleration; two thirds of the passes of momentum). c is from the first steps' secants. The start has a gradient
 in closed form and needs no pass.
 
 The gap F - F* is at most the smaller of two numbers. One is certified: the distance to a feasible point of the dual
