@@ -45,6 +45,7 @@ LINES: dict[str, Sequence[str]] = {
     "study recovery": ("study", "recovery", "--dim", "2", "--method", "ridge", "--rows", "20"),
     "study probing": ("study", "probing", "base", "tuned", "--corpus", "t.conllu", "--property", "upos"),
     "compare": ("compare", "base", "tuned", "--data", "t.txt"),
+    "diff": ("diff", "base", "clf", "--data", "rows.jsonl"),
     "attention": ("attention", "base", "tuned", "--data", "t.txt"),
     "align": ("align", "base", "tuned", "--data", "t.txt", "--method", "ridge"),
     "inject": ("inject", "clf", "clf", "--data", "rows.jsonl", "--method", "ridge"),
