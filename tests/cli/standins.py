@@ -119,7 +119,10 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Calls:
         f"{results}.perplexity.study": {"perplexity": study("perplexity", PERPLEXITIES)},
         f"{results}.probing.study": {"probe": study("probe", PROBING)},
         f"{results}.weights.study": {"weights": study("weights", WEIGHTS)},
-        "stratoscope.demo.run": {"run_demo": lambda out, **known: study("demo", STUDY)(out=out, **known)},
+        "stratoscope.demo.run": {
+            "run_demo": lambda out, **known: study("demo", STUDY)(out=out, **known),
+            "probe_demo": lambda out, **known: PROBING,
+        },
         "stratoscope.report.write": {"write_report": write_report},
         "stratoscope.report.words": {"console_lines": lambda result: [f"the answer of a {result.kind().name}"]},
     }

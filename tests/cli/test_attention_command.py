@@ -29,11 +29,11 @@ def test_the_study_has_every_measure_and_its_protocol_repeats_it(here: Path, com
     ended = command("study", "attention", "base", "tuned", "--data", "t.txt", *how, "--out", "run")
     assert ended.code == 0, ended.err
     assert len(Attention.load("run")) == 7
-    ended = command("attention", "--config", "run/run.yaml", "--out", "again")
+    ended = command("study", "attention", "--config", "run/run.yaml", "--out", "again")
     assert ended.code == 0, ended.err
     for name in ("attention.json", "run.yaml"):
         assert (here / "run" / name).read_bytes() == (here / "again" / name).read_bytes()
-    assert "already holds this result" in command("attention", "--config", "run/run.yaml", "--out", "run").err
+    assert "already holds this result" in command("study", "attention", "--config", "run/run.yaml", "--out", "run").err
 
 
 def test_what_cannot_be_compared_is_one_sentence(here: Path, command: Command) -> None:

@@ -125,7 +125,7 @@ def test_the_seed_reaches_the_measure() -> None:
         (X + 1j, Y, "ckasim", "x: expected real numbers, got torch.complex128"),
         ([["a", "b"]], Y, "ckasim", "x: expected a matrix of numbers, got list"),
         ([[1.0], [1.0, 2.0]], Y, "ckasim", "x: expected a matrix of numbers, got list"),
-        (X, Y, "cka", "unknown measure 'cka'; did you mean"),
+        (X, Y, "ckas", "unknown measure 'ckas'; did you mean"),
     ],
 )
 def test_refusals(x: Any, y: Any, measure: str, words: str) -> None:

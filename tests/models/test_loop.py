@@ -135,7 +135,7 @@ def test_batches_of_attention_shrink_with_the_square_of_the_length(
     model, reader = model_of("bert"), Attention()
     encoded = model.encoder.encode(corpus.sentences)
     limit = 3 * 4 * 4 * 2 * int(encoded.lengths.max()) ** 2  # two of the longest
-    monkeypatch.setattr(loop, "BATCH_BYTES", limit)
+    monkeypatch.setattr(loop, "ATTENTION_BYTES", limit)
     read(model, encoded, [reader], batch_tokens=10_000)
     assert reader.shapes[0][0] == 2
     assert all(3 * 4 * 4 * n * t * t <= limit for n, t in reader.shapes)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors import safe_open
+
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.files import at_home, file_sha256
 from stratoscope.runs.kinds import kind_named
@@ -132,6 +134,14 @@ def check_folder(checkpoint: Checkpoint, *, weights: bool, allow_pickle: bool) -
         )
     if weights and held is not None and held.endswith(".json"):
         shards_of(folder / held)
+
+
+def check_headers(checkpoint: Checkpoint) -> None:
+    """Raise for safetensors cut short or otherwise damaged, as far as their headers and sizes tell."""
+    for path in weight_files(checkpoint):
+        if path.suffix == ".safetensors":
+            with safe_open(path, framework="pt"):
+                pass
 
 
 def weight_files(checkpoint: Checkpoint) -> list[Path]:

@@ -327,6 +327,9 @@ def resolve(spec: ModelSpec) -> Checkpoint:
         adapter.check(allow_pickle=spec.allow_pickle)
         checkpoint = replace(_base_of(adapter, spec), adapter=folder, note=checkpoint.note)
     checkpoints.check_folder(checkpoint, weights=not spec.random_init, allow_pickle=spec.allow_pickle)
+    if checkpoint.local and not spec.random_init:
+        with guarded(spec.source, "weights", local=True):
+            checkpoints.check_headers(checkpoint)
     if checkpoint.gguf_file:
         optional_module("gguf", extra="gguf", wanted_for=f"reading '{spec.source}'")
     return checkpoint
