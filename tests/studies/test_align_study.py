@@ -25,6 +25,7 @@ from stratoscope.models.open.loading import ModelSpec, open_model
 from stratoscope.models.read.attention import AttentionReader
 from stratoscope.models.read.loop import read
 from stratoscope.models.text.rows import Rows, encode_for
+from stratoscope.report.sections.alignment import sections
 from stratoscope.report.write import write_report
 from stratoscope.results.alignment import IDENTITY, SHUFFLED, Alignment
 from stratoscope.results.finetuned import Finetuned
@@ -133,6 +134,24 @@ def test_seeds_before_and_after_and_a_sample_of_pairs(checkpoints: Path, tmp_pat
     assert lowers.numbers["before"] < 1e-3
     some = align(*tuned, data=texts(), options=AlignOptions(**QUICK, pairs=2))
     assert len({(f.x.model, f.y.model) for f in some.fits}) == 2
+
+
+def test_another_seed_of_the_last_model_is_the_ceiling(checkpoints: Path, tmp_path: Path) -> None:
+    """Aligned with the last model alone, without floors; the map that is kept is that of the models asked about."""
+    models = [checkpoints / "base", checkpoints / "tuned"]
+    seed = ModelSpec(str(checkpoints / "tuned"), name="seed")
+    result = align(*models, ceiling=[seed], data=texts(), out=tmp_path, options=AlignOptions(**QUICK))
+    every = [f for f in result.fits if f.group == "ceiling"]
+    assert {(f.x.model, f.y.model, f.fit.method) for f in every} == {("seed", "tuned", "ridge")}
+    assert max(f.fit.error.value for f in every) < 1e-3  # the same model
+    assert min(f.fit.error.value for f in result.of("ridge")) > 0.05
+    (errors,) = [p for s in sections(result).sections for p in s.pictures if p.id == "errors-models"]
+    assert [line.name for line in errors.lines if line.dashed] == [
+        "ridge on shuffled pairs", "identity", "ridge from another seed"
+    ]  # fmt: skip
+    one = align(*models, ceiling=[seed], data=texts(), options=AlignOptions(**QUICK, layer=2))
+    alone = align(*models, data=texts(), options=AlignOptions(**QUICK, layer=2))
+    assert torch.equal(one.map.weight, alone.map.weight)
 
 
 def test_attention_is_aligned_between_word_pairs(checkpoints: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from stratoscope.claims import judge_recovery
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.corpus import Corpus
-from stratoscope.results.alignment import Recovered, Recovery
+from stratoscope.results.alignment import IDENTITY, SHUFFLED, Recovered, Recovery
 from stratoscope.runs.run import Draw, Item, Run, Tensors
 from stratoscope.statistics.rows import gather
 from stratoscope.studies.align.options import RecoveryOptions
@@ -89,7 +89,7 @@ def _compute(plan: Plan | None, methods: tuple[str, ...], options: RecoveryOptio
         {**item, "features": d, "truth": truth}
         for d in options.dim
         for truth in range(options.truths)
-        for item in fit_items(0, 1, methods, seed=options.seed, paper=options.paper)
+        for item in fit_items(0, 1, (*methods, SHUFFLED, IDENTITY), seed=options.seed, paper=options.paper)
     ]
     key = [plan.key if plan else "normal", options.train, options.test, options.layer, options.seed]
     shared = {"rows": rows, "train": options.train}

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stratoscope.aligners.fit import LINEAR, METHODS, NETWORK, check_method, fit_spaces, spaces
+from stratoscope.aligners.fit import METHODS, NETWORK, check_method, fit_spaces, spaces
 from stratoscope.aligners.linear import Space, held_out, products, ridge
 from stratoscope.aligners.scores import INTERVAL, inversion_error, resamples, row_errors, shuffled
 from stratoscope.core.errors import StratoscopeError
@@ -36,9 +36,8 @@ def chosen_methods(asked: Sequence[str], *, paper: bool = False) -> tuple[str, .
 
 def fit_items(x: int, y: int, methods: Sequence[str], **more: Any) -> list[Item]:
     """One item for all exact methods of a pair of layers, and one for each network: what a killed run loses."""
-    linear = [m for m in methods if m in LINEAR]
-    groups = [[*linear, SHUFFLED, IDENTITY], *([m] for m in methods if m in NETWORK)]
-    return [{"x": x, "y": y, "methods": group, **more} for group in groups]
+    groups = [[m for m in methods if m not in NETWORK], *([m] for m in methods if m in NETWORK)]
+    return [{"x": x, "y": y, "methods": group, **more} for group in groups if group]
 
 
 def fit_layers(shared: Mapping[str, Any], item: Item) -> Tensors:
