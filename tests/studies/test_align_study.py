@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from toys import KilledError, classification, distinct, killing, plain
+from toys import KilledError, Reads, classification, distinct, killing, plain
 
 import stratoscope as ss
 import tiny
@@ -221,7 +221,18 @@ def test_other_widths_depths_and_constant_layers(checkpoints: Path) -> None:
     assert IDENTITY not in result.methods
     cls = align(checkpoints / "base", checkpoints / "tuned", data=texts(), options=AlignOptions(**QUICK, unit="cls"))
     assert 0 not in cls.layers()  # the first token is the same in every text before the first block
-    assert any("missing for 1 of 4" in w for w in cls.warnings)
+    assert any("ridge is missing for 1 of 4 pairs of layers: a layer that does not vary" in w for w in cls.warnings)
+
+
+def test_a_method_that_the_rows_rule_out_is_missing_with_its_reason(checkpoints: Path) -> None:
+    options = AlignOptions(**QUICK | {"method": ("cca", "svcca", "inn", "ridge"), "train": 40, "test": 30})
+    models = [checkpoints / "base", checkpoints / "other"]
+    result = align(*models, data=texts(70), options=replace(options, layers=(1, 2)))
+    assert {"linreg", "ridge"} < set(result.methods)
+    notes = {w.split()[0]: w for w in result.warnings}
+    assert "missing for 2 of 2 pairs of layers: cca needs more rows than directions" in notes["cca"]
+    assert "a bijection needs spaces of one width, got 32 and 48" in notes["inn"]
+    assert "40 rows of up to 48 features" in notes["maps"]
 
 
 def test_what_cannot_be_aligned_is_refused(checkpoints: Path) -> None:
@@ -234,8 +245,10 @@ def test_what_cannot_be_aligned_is_refused(checkpoints: Path) -> None:
     ]:
         with pytest.raises(StratoscopeError, match=word):
             align(*models, data=texts(), options=options)
-    with pytest.raises(StratoscopeError, match="at least 10 rows to fit maps on, got 8"):
-        align(base, other, data=texts(12), options=AlignOptions(**QUICK))
+    with pytest.raises(StratoscopeError, match="at least 20 rows to fit maps on, got 16 of the 24 there are"):
+        align(base, other, data=texts(24), options=AlignOptions(**QUICK))
+    with pytest.raises(StratoscopeError, match="at least 10 rows to judge them on, got 6 of the 26 there are"):
+        align(base, other, data=texts(26), options=AlignOptions(**QUICK | {"train": 400, "test": 100}))
 
 
 def test_words_of_one_sentence_stay_on_one_side() -> None:
@@ -272,8 +285,19 @@ def test_a_head_reads_the_mapped_state_of_another_seed(learnt: tuple[Finetuned, 
     result = inject(first, second, classification(), out=tmp_path, options=InjectOptions(method=("ridge", "cca")))
     assert result["ridge"].value > 0.9
     assert result[SHUFFLED].value < 0.9
+    assert result.task["rows"] == len(classification().train)
     assert {i.name for i in result.injected if i.baseline} == {SHUFFLED, IDENTITY, RANDOM_LABELS, RANDOM_HEAD}
     assert [m.name for m in result.models] == [i.name for i in result.own]
+
+
+def test_only_the_rows_that_maps_are_fitted_on_are_read(
+    learnt: tuple[Finetuned, ...], tmp_path: Path, reads: Reads
+) -> None:
+    first, second = (f.folder for f in learnt)
+    task, options = classification(80), InjectOptions(method=("ridge",), train=40)
+    result = inject(first, second, task, out=tmp_path, options=options)
+    assert result.task["rows"] == 40
+    assert [counted.total() for counted in reads.texts.values()] == [40 + 80] * 2
 
 
 def test_an_injection_that_no_method_can_make_is_one_sentence(learnt: tuple[Finetuned, ...], tmp_path: Path) -> None:

@@ -127,6 +127,10 @@ class Products:
     def all(self) -> Tensor:
         return self.fit + self.held
 
+    def less(self, other: Products, times: float) -> Products:
+        """Products with targets from which `times` others are taken."""
+        return Products(self.fit - times * other.fit, self.held - times * other.held)
+
 
 def products(x: Space, targets: Tensor) -> Products:
     """One pass over the rows: all that regression and ridge need of a pair."""
@@ -145,8 +149,19 @@ def ridge(x: Space, p: Products) -> tuple[Tensor, float]:
     With the fitting rows' covariance Q e Qᵀ, A(λ) = Q (e + λ)⁻¹ B: one eigendecomposition, and a sum over r² numbers
     for each λ. The map is then fitted on all rows.
     """
+    best, _ = penalty(x, p)
+    return penalised(x, regression(x, p), best), best
+
+
+def penalised(x: Space, m: Tensor, penalty: float) -> Tensor:
+    """M of ridge from that of least squares."""
+    return (x.variance / (x.variance + penalty))[:, None] * m if penalty else m
+
+
+def penalty(x: Space, p: Products) -> tuple[float, float]:
+    """λ with the least error on held-out rows, and by how much that is below the error of nothing, ‖y‖² per row."""
     if not x.basis.rank:
-        return regression(x, p), 0.0
+        return 0.0, 0.0
     of, root = x.penalised, x.variance.sqrt()[:, None]
     nf, nh = (int(part.sum()) for part in x.parts)
     b, h = of.axes.T @ (root * p.fit / nf), of.axes.T @ (root * p.held / nh)
@@ -154,8 +169,7 @@ def ridge(x: Space, p: Products) -> tuple[Tensor, float]:
     lambdas = LAMBDAS * float(x.variance.sum() / x.width)
     shrink = 1 / (of.values + lambdas[:, None])
     errors = ((shrink @ square) * shrink).sum(1) - 2 * shrink @ cross
-    best = float(lambdas[errors.argmin()])
-    return (x.variance / (x.variance + best))[:, None] * regression(x, p), best
+    return float(lambdas[errors.argmin()]), -float(errors.min())
 
 
 def canonical(x: Space, y: Space, *, kept: tuple[int, int] | None = None, weighted: bool = False) -> Tensor:
@@ -177,11 +191,14 @@ def canonical(x: Space, y: Space, *, kept: tuple[int, int] | None = None, weight
     return m
 
 
-def rotation(x: Space, y: Space) -> Tensor:
-    """A = s U Vᵀ with X'Y = U S Vᵀ, s = tr S / ‖X‖² (Schönemann 1966); orthogonal also where the rank is deficient."""
-    cross = (x.centred.T @ y.centred).double() / len(x.rows)
-    u, s, v = torch.linalg.svd(cross, full_matrices=False)
-    total = float(x.variance.sum())
+def rotation(x: Space, y: Space, rows: Tensor | None = None) -> Tensor:
+    """A = s U Vᵀ with X'Y = U S Vᵀ, s = tr S / ‖X‖² (Schönemann 1966); orthogonal also where the rank is deficient.
+
+    `rows` chooses some of the training rows.
+    """
+    a, b = (x.centred, y.centred) if rows is None else (x.centred[rows], y.centred[rows])
+    u, s, v = torch.linalg.svd((a.T @ b).double(), full_matrices=False)
+    total = float(a.double().square().sum())
     scale = float(s.sum()) / total if total > 0 else 0.0
     turned: Tensor = scale * (u @ v)
     return turned

@@ -132,7 +132,7 @@ class Free(Network):
     name = "free"
     invertible = False
 
-    def __init__(self, features: int, targets: int, width: int = 4 * WIDTH) -> None:
+    def __init__(self, features: int, targets: int, width: int) -> None:
         super().__init__(features=features, targets=targets, width=width)
         self.linear, self.net = nn.Linear(features, targets, bias=False), mlp(features, width, width, targets)
         for p in self.net[-1].parameters():

@@ -43,8 +43,16 @@ def align(
     from stratoscope.studies.align.study import align as run
 
     specs, (old, seeds) = loading.specs(models), (loading.specs(m, name=None) for m in (before, ceiling))
-    how = {"out": out, "options": options, "progress": progress, "draw": drawing(progress)}
-    result = run(*specs, data=data, before=old, ceiling=seeds, **how)
+    result = run(
+        *specs,
+        data=data,
+        before=old,
+        ceiling=seeds,
+        out=out,
+        options=options,
+        progress=progress,
+        draw=drawing(progress),
+    )
     return answer_of(out, result, then=look_closer(out, result))
 
 

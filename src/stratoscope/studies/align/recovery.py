@@ -21,7 +21,7 @@ from stratoscope.results.alignment import IDENTITY, SHUFFLED, Recovered, Recover
 from stratoscope.runs.run import Draw, Item, Run, Tensors
 from stratoscope.statistics.rows import gather
 from stratoscope.studies.align.options import RecoveryOptions
-from stratoscope.studies.align.work import chosen_methods, fit_items, fit_rows
+from stratoscope.studies.align.work import chosen_methods, fit_items, fit_rows, missing
 from stratoscope.studies.asked import Model, chosen, data_asked, models_asked, request_for, run_study, spec_of
 from stratoscope.studies.compare.options import CompareOptions
 from stratoscope.studies.compare.plan import Plan, make_plan
@@ -100,7 +100,8 @@ def _compute(plan: Plan | None, methods: tuple[str, ...], options: RecoveryOptio
         for method in item["methods"]
         if f"squares.{method}" in part
     ]
-    result = Recovery({"rows": name, "train": options.train, "test": options.test}, tuple(found))
+    data, notes = {"rows": name, "train": options.train, "test": options.test}, missing(methods, parts)
+    result = Recovery(data, tuple(found), warnings=tuple(notes))
     return replace(result, statements=judge_recovery(result))
 
 

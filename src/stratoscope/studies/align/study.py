@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from stratoscope.aligners.fit import FEWEST_ROWS
 from stratoscope.aligners.scores import INTERVAL, relative, resamples, scores
 from stratoscope.claims import judge_alignment
 from stratoscope.core.curve import Curve
@@ -34,8 +35,10 @@ from stratoscope.studies.align.work import (
     cross_layer,
     fit_items,
     fit_layers,
+    missing,
     norm_interval,
     nuclear_norm,
+    read_bytes,
     split_rows,
 )
 from stratoscope.studies.asked import Model, chosen, data_asked, models_asked, request_for, run_study, spec_of
@@ -46,8 +49,7 @@ from stratoscope.studies.compare.plan import Plan, make_plan
 from stratoscope.studies.compare.study import read_plan
 
 MODELS, BEFORE, CEILING = "models", "before", "ceiling"
-FEWEST_ROWS = 10
-"""On either side; a method may ask for more."""
+FEWEST_TEST_ROWS = 10
 
 
 @dataclass(frozen=True)
@@ -147,9 +149,12 @@ def align(
         attention = plan_attention(every, data, AttentionOptions(**given | {"measures": ("js",)}), progress)
     plan = attention.words if attention else make_plan(every, data, how, progress)
     work = Work(plan, len(models), len(before), methods, options, attention)
-    for side, what in zip(work.sides, ("fit maps on", "judge them on"), strict=True):
-        if len(side) < FEWEST_ROWS:
-            raise StratoscopeError(f"expected at least {FEWEST_ROWS} rows to {what}, got {len(side)}; give more text")
+    for side, least, what in zip(
+        work.sides, (FEWEST_ROWS, FEWEST_TEST_ROWS), ("fit maps on", "judge them on"), strict=True
+    ):
+        if len(side) < least:
+            total = f"{len(side)} of the {len(work.text)} there are"
+            raise StratoscopeError(f"expected at least {least} rows to {what}, got {total}; give more text")
     after, others = plan.specs[: work.after], plan.specs[work.after :]
     names = {"name": [s.name for s in after]} if any(spec_of(m).name for m in models) else {}
     asked = {"models": [s.source for s in after], **names, **data_asked(data), **models_asked(after)}
@@ -205,9 +210,9 @@ def compute(work: Work, rows: LayerRows, running: Run) -> Alignment:
         fits=tuple(fits),
         matrices=() if o.layer is not None else tuple(matrices(work, running, shared, key)),
         norms=() if work.attention else tuple(norms(work, running, shared, key)),
-        map_record={} if kept is None else json.loads(bytes(kept["record"].tolist())),
+        map_record={} if kept is None else json.loads(read_bytes(kept["record"])),
         map_tensors={} if kept is None else {k[4:]: v.numpy() for k, v in kept.items() if k.startswith("map.")},
-        warnings=(*plan.notes, *_missing(work, fits)),
+        warnings=(*plan.notes, *_few(work), *missing(work.methods, parts)),
         provenance=plan.provenance,
     )
     return replace(result, statements=judge_alignment(result))
@@ -228,17 +233,15 @@ def _fits(
             yield LayerFit(x, y, group, fit)
 
 
-def _missing(work: Work, fits: Sequence[LayerFit]) -> list[str]:
-    notes = []
-    for method in work.methods:
-        made = sum(f.fit.method == method for f in fits)
-        wanted = sum(len(work.layers(a, b)) for _, a, b in work.pairs)
-        if made < wanted:
-            notes.append(
-                f"{method} is missing for {wanted - made} of {wanted} pairs of layers: layers that do not vary,"
-                " of different widths (inn), or with fewer rows than directions (cca, pwcca)"
-            )
-    return notes
+def _few(work: Work) -> list[str]:
+    """A warning where there are no more rows than unknowns."""
+    n, widest = len(work.sides[0]), max(width for _, width in work.axis)
+    if n > widest:
+        return []
+    return [
+        f"maps are fitted on {n:,} rows of up to {widest:,} features: linreg fits so few exactly, whatever they are,"
+        " and others mostly follow what they are shrunk to; give more rows"
+    ]
 
 
 def matrices(work: Work, running: Run, shared: Mapping[str, Any], key: Any) -> Iterator[Matrix]:
