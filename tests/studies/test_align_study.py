@@ -16,6 +16,8 @@ from toys import KilledError, Reads, classification, distinct, killing, plain
 import stratoscope as ss
 import tiny
 from stratoscope.aligners.fit import fit_map
+from stratoscope.aligners.recovery import principal_components, random_bijection
+from stratoscope.aligners.scores import resamples
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Silent
 from stratoscope.core.statement import FAILS, HOLDS, OPEN
@@ -31,13 +33,13 @@ from stratoscope.results.alignment import IDENTITY, SHUFFLED, Alignment
 from stratoscope.results.finetuned import Finetuned
 from stratoscope.runs.folder import RunFolder
 from stratoscope.runs.run import Run
-from stratoscope.statistics.rows import gather
+from stratoscope.statistics.rows import MemoryRows, gather
 from stratoscope.studies.align import study
 from stratoscope.studies.align.attention import read_pairs, sample_pairs
 from stratoscope.studies.align.inject import RANDOM_HEAD, RANDOM_LABELS, inject
 from stratoscope.studies.align.options import AlignOptions, InjectOptions
 from stratoscope.studies.align.study import align, comparing
-from stratoscope.studies.align.work import fit_layers, split_rows
+from stratoscope.studies.align.work import fit_layers, nuclear_norm, split_rows
 from stratoscope.studies.attention.options import AttentionOptions
 from stratoscope.studies.attention.plan import plan_attention
 from stratoscope.studies.compare.plan import make_plan
@@ -84,6 +86,12 @@ def test_errors_are_those_of_a_map_fitted_to_plain_rows(found: Alignment, checkp
         np.square(ridge(ta) - tb).sum() / np.square(tb - tb.mean(0)).sum(), rel=1e-4
     )
     between, own = found.matrices
+    for matrix, offset in ((between, tiny.LAYERS + 1), (own, 0)):  # from the layer of a row to that of a column
+        a, b = every[1], every[offset + 3]
+        g = fit_map(a[train], b[train], method="ridge")
+        error = np.square(g(a[test]) - b[test]).sum() / np.square(b[test] - b[test].mean(0)).sum()
+        assert matrix.values[1, 3] == pytest.approx(error, rel=1e-3)
+        assert matrix.values[3, 1] != pytest.approx(error, rel=1e-2)
     assert between.values[2, 2] == pytest.approx(next(found.of("ridge", layer=2)).fit.error.value, rel=0.05)
     assert own.values.shape == between.values.shape == (tiny.LAYERS + 1,) * 2
     assert own.values.diagonal().max() < 1e-3
@@ -93,6 +101,17 @@ def test_errors_are_those_of_a_map_fitted_to_plain_rows(found: Alignment, checkp
             np.linalg.svd(v[both] - v[both].mean(0), compute_uv=False).sum() for v in every[start:][: len(curve.layers)]
         ]
         np.testing.assert_allclose(curve.values, np.array(norms) / max(norms), rtol=1e-6)
+
+
+def test_resampled_nuclear_norms_are_those_of_repeated_rows() -> None:
+    rows, texts = np.random.default_rng(0).normal(size=(12, 5)) + 3, np.repeat(np.arange(4), 3)
+    both = torch.arange(6), torch.arange(6, 12)
+    shared = {"rows": MemoryRows([torch.from_numpy(rows)]), "train": both[0], "test": both[1], "texts": texts}
+    norms = nuclear_norm(shared, {"layer": 0, "seed": 3})["norm"].numpy()
+    for found, weight in zip(norms[1:], resamples(12, texts=texts, seed=3, number=len(norms) - 1), strict=True):
+        again = np.repeat(rows, weight.astype(int), axis=0)
+        expected = np.linalg.svd(again - again.mean(0), compute_uv=False).sum() / math.sqrt(len(again))
+        assert found == pytest.approx(expected, abs=1e-6)
 
 
 def test_the_floor_is_no_better_than_the_mean_and_saved_results_come_back(found: Alignment, tmp_path: Path) -> None:
@@ -319,6 +338,25 @@ def test_recovery_of_a_known_bijection(tmp_path: Path) -> None:
     assert inn.inversion < 1e-9
     assert not math.isnan(result.of(SHUFFLED, 3)[0].error.value)
     assert [(s.about, s.verdict) for s in result.statements] == [({"features": "3"}, HOLDS)]
+
+
+def test_recovery_maps_the_rows_of_a_layer_for_every_truth(checkpoints: Path, tmp_path: Path) -> None:
+    how: dict[str, Any] = {"dim": "4", "train": 100, "test": 60, "method": ["ridge"], "workers": 1}
+    result = ss.recovery(checkpoints / "base", texts(160), layer=2, truths=2, out=tmp_path / "run", **how)
+    assert result.data["rows"] == "base:2"
+    plan = make_plan([checkpoints / "base"], texts(160), comparing(AlignOptions(**QUICK)), Silent())
+    with RunFolder.open(tmp_path / "rows") as folder:
+        x = principal_components(gather(read_plan(plan, Run(folder)), 2), 4)
+    for truth, fit in enumerate(result.of("ridge", 4)):
+        y = random_bijection(4, seed=truth)(x)
+        g = fit_map(x[:100], y[:100], method="ridge")
+        error = float((g(x[100:]) - y[100:]).square().sum() / (y[100:] - y[100:].mean(0)).square().sum())
+        assert fit.error.value == pytest.approx(error, rel=1e-5)
+    last = ss.recovery(checkpoints / "base", texts(160), **how)
+    assert last.data["rows"] == f"base:{tiny.LAYERS}"
+
+
+def test_recovery_refuses_what_it_cannot_map() -> None:
     with pytest.raises(StratoscopeError, match="both --model and --data"):
         ss.recovery(data="x.txt")
     with pytest.raises(StratoscopeError, match="at least 2"):
