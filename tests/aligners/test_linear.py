@@ -171,6 +171,12 @@ def test_float32_rows_lose_nothing_to_an_outlier_feature() -> None:
     assert relative(g(x.numpy()), y.numpy()) < 1e-10
 
 
+def test_one_row_in_five_is_held_out_by_the_seed() -> None:
+    held = held_out(100)
+    assert int(held.sum()) == 20
+    assert not torch.equal(held, held_out(100, seed=1))
+
+
 def test_ridge_from_products_does_not_depend_on_units() -> None:
     x, y = spread_rows(N, D), RNG.normal(size=(N, 3))
     a, b = spaces(x, y), spaces(1000 * x, y)

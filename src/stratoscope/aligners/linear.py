@@ -68,6 +68,12 @@ class Space:
         return self.basis.transform(self.rows)
 
     @cached_property
+    def w_parts(self) -> tuple[Tensor, Tensor]:
+        """Those of the rows fitted on and held out."""
+        fit, held = self.parts
+        return self.w[fit], self.w[held]
+
+    @cached_property
     def drop(self) -> Tensor:
         """(d, r): w = (x - mean) @ drop; directions without a coordinate are orthogonal to it, for the least norm.
 
@@ -98,7 +104,7 @@ class Space:
     def penalised(self) -> Penalised:
         """What ridge needs of this space alone."""
         root = self.variance.sqrt()
-        fit, held = (gram(self.w[part].T) * torch.outer(root, root) / int(part.sum()) for part in self.parts)
+        fit, held = (gram(w.T) * torch.outer(root, root) / len(w) for w in self.w_parts)
         values, vectors = torch.linalg.eigh(fit)
         return Penalised(values.clamp_min(0), vectors, vectors.T @ held @ vectors)
 
@@ -134,7 +140,7 @@ class Products:
 
 def products(x: Space, targets: Tensor) -> Products:
     """One pass over the rows: all that regression and ridge need of a pair."""
-    fit, held = ((x.w[part].T @ targets[part]).double() for part in x.parts)
+    fit, held = ((w.T @ targets[part]).double() for w, part in zip(x.w_parts, x.parts, strict=True))
     return Products(fit, held)
 
 
@@ -159,13 +165,16 @@ def penalised(x: Space, m: Tensor, penalty: float) -> Tensor:
 
 
 def penalty(x: Space, p: Products) -> tuple[float, float]:
-    """λ with the least error on held-out rows, and by how much that is below the error of nothing, ‖y‖² per row."""
+    """λ with the least error on held-out rows, and by how much that is below the error of nothing, ‖y‖² per row.
+
+    Errors are compared in the precision of the rows.
+    """
     if not x.basis.rank:
         return 0.0, 0.0
     of, root = x.penalised, x.variance.sqrt()[:, None]
-    nf, nh = (int(part.sum()) for part in x.parts)
-    b, h = of.axes.T @ (root * p.fit / nf), of.axes.T @ (root * p.held / nh)
-    square, cross = of.held * gram(b), (h * b).sum(1)
+    turn = of.axes.T.to(x.rows.dtype)
+    b, h = (turn @ (root * m / len(w)).to(turn.dtype) for m, w in zip((p.fit, p.held), x.w_parts, strict=True))
+    square, cross = of.held * gram(b), (h * b).double().sum(1)
     lambdas = LAMBDAS * float(x.variance.sum() / x.width)
     shrink = 1 / (of.values + lambdas[:, None])
     errors = ((shrink @ square) * shrink).sum(1) - 2 * shrink @ cross
