@@ -1,4 +1,8 @@
-"""Networks that maps are made of: affine couplings (RealNVP), those of Ren et al. as published, and a free MLP."""
+"""Networks that maps are made of: affine couplings (RealNVP), those of Ren et al. as published, and a free MLP.
+
+The couplings are forty lines of our own: those of zuko (MIT) take 47 ms a step at 768 features against 37-40, their
+last layers would have to be set to zero from outside, and the determinants of a flow library are not needed here.
+"""
 
 from __future__ import annotations
 
