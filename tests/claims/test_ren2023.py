@@ -99,7 +99,7 @@ def test_injection_keeps_accuracy_unless_the_model_is_at_chance() -> None:
 
 def test_recovery_is_judged_at_every_width() -> None:
     every = ((8, "ridge", 0.1), (8, "inn", 0.01), (128, "ridge", 0.1), (128, "inn", 0.2), (128, "linreg", 0.3))
-    recovered = tuple(Recovered(d, 0, fit(m, e, 0.001)) for d, m, e in every)
+    recovered = tuple(Recovered(d, 1600, 0, fit(m, e, 0.001)) for d, m, e in every)
     found = judge_recovery(Recovery({}, recovered))
     assert [(s.about["features"], s.verdict) for s in found] == [("8", HOLDS), ("128", FAILS)]
     assert found[0].value.value == pytest.approx(0.9)
