@@ -13,8 +13,8 @@ from stratoscope.measures.attention.distances import distance_sums
 from stratoscope.measures.attention.layers import HeadAxis, group_weights, matched, score_panel, weighted
 from stratoscope.measures.attention.mixtures import mixture_sums
 from stratoscope.measures.attention.rows import Doubles, HeadRows
-from stratoscope.measures.attention.sums import COUNTS, PAIRS, SCATTER, SKIPPED, TOTAL, HeadSums, full
 from stratoscope.measures.attention.standardise import unit_rows
+from stratoscope.measures.attention.sums import COUNTS, PAIRS, SCATTER, SKIPPED, TOTAL, HeadSums, full
 from stratoscope.measures.attention.table import MEASURES, attention_measure, attention_measures
 from stratoscope.measures.similarity import similarity
 

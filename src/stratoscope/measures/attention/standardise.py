@@ -14,7 +14,7 @@ Flags = npt.NDArray[np.bool_]
 def unit_rows(
     rows: HeadRows, spread: float, *, compiled: bool | None = None, threads: int | None = None
 ) -> tuple[Floats, Flags]:
-    """Values of every row less their mean, over their norm, and (heads, rows) whether a row varies; 0 where it does not.
+    """Values of every row less their mean, over their norm, and (heads, rows) whether a row varies; 0 where not.
 
     A row varies if the norm of its centred values is above `spread` / √targets, as weights are of size 1 / targets.
     `compiled` asks for numba's kernel or for numpy; by default the kernel, where numba is installed.
