@@ -82,9 +82,10 @@ def loops(name: str, sentences: int) -> float:
     import torch
 
     torch.set_num_threads(1)
-    held = [torch.from_numpy(sentence(k)) for k in range(sentences)]
-    layers = [[s[k * HEADS : (k + 1) * HEADS].clone() for s in held] for k in range(LAYERS)]
-    del held
+    layers: list[list[Any]] = [[] for _ in range(LAYERS)]
+    for k in range(sentences):
+        for layer, part in zip(layers, torch.from_numpy(sentence(k)).split(HEADS), strict=True):
+            layer.append(part.clone())
     pairs = list(combinations(range(LAYERS), 2))
     chosen = pairs[:: len(pairs) // TIMED[name]]
     start = time.process_time()
