@@ -47,40 +47,42 @@ class Metric:
         return self._back(torch.bmm(self.matrices, self.laid(weight)), weight)
 
     def step(self, weight: Tensor, slope: Tensor, l1: Tensor, l2: Tensor) -> Tensor:
-        """(d, K, P) the minimum over w of slope (w - weight) + 1/2 |w - weight|^2 + l1 |w| + l2 w^2, all over the factor.
+        """(d, K, P) about the minimum over w of slope (w - weight) + 1/2 |w - weight|^2 + l1 |w| + l2 w^2.
 
-        `l1` and `l2` are (1 or d, K, P), l1 infinite where a weight must stay 0.
+        `l1` and `l2` are (1 or d, K, P), l1 infinite where a weight must stay 0; all over the probe's factor.
         """
-        linear = self.laid(self.times(weight).sub_(slope))
-        l1, l2 = (self.laid(v) for v in (l1, l2))
-        return self._back(descend_(self.laid(weight).clone(), self.matrices, linear, l1, l2), weight)
+        laid = [self.laid(v) for v in (slope, l1, l2)]
+        return self._back(descend_(self.laid(weight).clone(), self.matrices, *laid), weight)
 
     @staticmethod
     def _back(values: Tensor, like: Tensor) -> Tensor:
         return values.view_as(like) if len(values) == 1 else values.transpose(0, 1).contiguous()
 
 
-def descend_(weight: Tensor, matrices: Tensor, linear: Tensor, l1: Tensor, l2: Tensor) -> Tensor:
-    """Sweeps of coordinate descent on 1/2 w'Sw - <linear, w> + l1 |w| + l2 w^2, in place, for every matrix S.
+def descend_(weight: Tensor, matrices: Tensor, slope: Tensor, l1: Tensor, l2: Tensor) -> Tensor:
+    """Sweeps of coordinate descent from w = v on <slope, w - v> + 1/2 (w - v)'S(w - v) + l1 |w| + l2 w^2, in place.
 
-    `weight` and `linear` are (M, d, C), `l1` and `l2` (M, 1 or d, C).
+    `weight` and `slope` are (M, d, C) for every matrix S, `l1` and `l2` (M, 1 or d, C).
     """
     d, common = weight.shape[1], len(weight) == 1
     sweeps, together = (SWEEPS, COORDINATES) if common else (SWEEPS_OF_TAGS, COORDINATES_OF_TAGS)
     diagonal = matrices.diagonal(dim1=1, dim2=2)[..., None]
     inverse = (diagonal + 2 * l2).clamp_(min=1e-30).reciprocal_()
     low, high = -l1.expand(-1, d, -1), l1.expand(-1, d, -1)
-    for _ in range(sweeps):
+    gone = torch.zeros_like(weight)
+    for sweep in range(sweeps):
         for a in range(0, d, together):
             b = min(a + together, d)
-            residual = torch.baddbmm(linear[:, a:b], matrices[:, a:b], weight, alpha=-1)
+            reached = d if sweep else a
+            rest = torch.baddbmm(slope[:, a:b], matrices[:, a:b, :reached], gone[:, :reached])
             for j in range(a, b):
                 old = weight[:, j]
-                u = torch.addcmul(residual[:, j - a], old, diagonal[:, j])
+                u = torch.addcmul(-rest[:, j - a], old, diagonal[:, j])
                 moved = u.sub_(torch.clamp(u, low[:, j], high[:, j])).mul_(inverse[:, j])  # soft threshold
+                change = moved - old
                 if j + 1 < b:
-                    change = (moved - old)[:, None]
-                    residual[:, j + 1 - a :].baddbmm_(matrices[:, j + 1 : b, j : j + 1], change, alpha=-1)
+                    rest[:, j + 1 - a :].baddbmm_(matrices[:, j + 1 : b, j : j + 1], change[:, None])
+                gone[:, j].add_(change)
                 old.copy_(moved)
     return weight
 
