@@ -291,7 +291,7 @@ class _Batch:
         )
         self.mixing, self.trace[0], self.count = Mixing(columns), self.best, torch.ones_like(self.count)
         self.keep(near.nonzero()[:, 0])
-        return [self, others]
+        return [batch for batch in (self, others) if batch.members]
 
 
 def solve(
