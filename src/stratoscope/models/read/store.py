@@ -192,8 +192,7 @@ class Texts:
 
 def _texts(reading: Reading, bounds: Sequence[int]) -> Texts:
     first, last = bounds[0], bounds[-1]
-    corpus = reading.corpus.slice(first, last)
-    corpus = replace(corpus, sentences=tuple(corpus.sentences), positions=tuple(corpus.positions))
+    corpus = reading.corpus.slice(first, last).held()
     kinds = {}
     for name, rows in reading.rows.items():
         a, b = (int(np.searchsorted(rows.sentence, text)) for text in (first, last))
