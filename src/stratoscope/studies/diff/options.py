@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stratoscope.core.options import batch_tokens, length, memory, option, overwrite, seed, workers
+from stratoscope.core.options import Working, batch_tokens, length, memory, option, overwrite, seed
 
 
 @dataclass(frozen=True)
-class DiffOptions:
+class DiffOptions(Working):
     """How to tell two models apart: flags, YAML keys and keywords are these fields."""
 
     units: tuple[str, ...] = option(
@@ -24,5 +24,4 @@ class DiffOptions:
     length: int | None = length()
     batch_tokens: int | None = batch_tokens()
     memory: float | None = memory()
-    workers: int | None = workers()
     overwrite: bool = overwrite()
