@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
+from stratoscope.core.names import ALIASES
 
 T = TypeVar("T")
 
@@ -37,6 +38,8 @@ class Option:
     """For Python only."""
     least: float | None = None
     """Smallest value allowed."""
+    choices: tuple[str, ...] = ()
+    """The names there are, where it takes one or several of them; a measure may have `@fraction` behind its name."""
 
 
 def option(default: Any, help: str, **known: Any) -> Any:
@@ -109,6 +112,16 @@ def _fitted(value: Any, hint: Any, f: dataclasses.Field[Any]) -> Any:
     if value is None or not any(get_origin(kind) is tuple for kind in (hint, *get_args(hint))):
         return value
     return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
+
+
+def check_names(options: Any) -> None:
+    """Refuse a name that an option does not know; commands do before they import anything heavy."""
+    for name, (_, known) in described(type(options)).items():
+        value = getattr(options, name)
+        for one in (value if isinstance(value, tuple) else (value,)) if known.choices else ():
+            base = one.partition("@")[0]
+            if ALIASES.get(base, base) not in known.choices:
+                raise unknown_name(flag_of(name, known).removeprefix("--"), base, known.choices)
 
 
 def check_options(options: Any) -> None:

@@ -83,7 +83,9 @@ def _decoder_options(source: TaskSource, options: CutOptions, decoder: DecoderOn
     """The same flags as options of a decoder."""
     if options.head:
         raise StratoscopeError("--head tunes the head of a task, and a decoder without a task has none; leave it out")
-    shared = {k: v for k, v in vars(options).items() if k != "head" and v is not None}
+    if options.force:
+        raise StratoscopeError("--force is for a task with a majority label, and a decoder without a task has none")
+    shared = {k: v for k, v in vars(options).items() if k not in ("head", "force") and v is not None}
     return CutDecoderOptions(**vars(decoder), **shared, text=source.text, columns=source.columns)
 
 

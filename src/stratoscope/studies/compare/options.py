@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from stratoscope.core.names import ALL, MEASURES, UNITS
 from stratoscope.core.options import Working, batch_tokens, memory, option, overwrite, parse_layers, seed
+
+
+def measures(default: tuple[str, ...]) -> Any:
+    """The option that names measures of layers."""
+    help = "Measure, measure@fraction, or 'all'; may be repeated."
+    return option(default, help, flag="--measure", short="-m", choices=(*MEASURES, ALL))
 
 
 @dataclass(frozen=True)
 class CompareOptions(Working):
     """How to compare layers: flags, YAML keys and keywords are these fields."""
 
-    unit: str = option("word", "What a row is: word, cls, mean or token.")
-    measures: tuple[str, ...] = option(
-        ("ckasim",), "Measure, measure@fraction, or 'all'; may be repeated.", flag="--measure", short="-m"
-    )
+    unit: str = option("word", "What a row is: word, cls, mean or token.", choices=UNITS)
+    measures: tuple[str, ...] = measures(("ckasim",))
     subword: str = option("last", "Sub-word that stands for a word: last, first or mean.")
     layers: tuple[int, ...] | None = option(
         None, "Only these layers, e.g. '0,3-6'; 0 = embeddings.", parse=parse_layers
@@ -55,7 +61,5 @@ WU2020 = ("neuronsim", "mixedsim", "svsim", "pwsim", "ckasim")
 class SimilarityOptions(CompareOptions):
     """How to compare as Wu et al. 2020 do: words, five measures, and with them the localization of every layer."""
 
-    measures: tuple[str, ...] = option(
-        WU2020, "Measure, measure@fraction, or 'all'; may be repeated.", flag="--measure", short="-m"
-    )
+    measures: tuple[str, ...] = measures(WU2020)
     random_init: bool = option(False, "Add a control for every model: the same with random weights.")

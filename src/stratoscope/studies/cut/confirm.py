@@ -52,13 +52,23 @@ def sequence(candidates: Iterable[Candidate], *, whole: float, budget: float) ->
     return front[::-1]
 
 
-def confirm(order: Sequence[Candidate], measure: Callable[[Candidate], Loss], *, budget: float) -> list[Tested]:
-    """Test candidates in order until one is not confirmed; `measure` is called for no more than those."""
+def confirm(
+    order: Sequence[Candidate],
+    measure: Callable[[Candidate], Loss],
+    *,
+    budget: float,
+    refused: Callable[[Candidate], bool] = lambda candidate: False,
+) -> list[Tested]:
+    """Test candidates in order until one is not confirmed; `measure` is called for no more than those.
+
+    What is `refused` is no better than the majority label, and not confirmed whatever it loses.
+    """
     tested: list[Tested] = []
     for candidate in order:
         loss = measure(candidate)
-        within = loss.low >= -budget - ROUNDING
-        tested.append(Tested(candidate.kept, Value(loss.value, loss.low, loss.high), within, loss.exact))
+        within, low = loss.low >= -budget - ROUNDING, refused(candidate)
+        value = Value(loss.value, loss.low, loss.high)
+        tested.append(Tested(candidate.kept, value, within and not low, loss.exact, within and low))
         if not tested[-1].confirmed:
             break
     return tested

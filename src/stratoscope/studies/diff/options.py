@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stratoscope.core import names
 from stratoscope.core.options import batch_tokens, length, memory, option, overwrite, seed, workers
 
 
@@ -12,7 +13,10 @@ class DiffOptions:
     """How to tell two models apart: flags, YAML keys and keywords are these fields."""
 
     units: tuple[str, ...] = option(
-        (), "cls, mean, ...; may be repeated. By default cls and mean with a task, else mean.", flag="--unit"
+        (),
+        "cls, mean, ...; may be repeated. By default cls and mean with a task, else mean.",
+        flag="--unit",
+        choices=names.UNITS,
     )
     limit: int | None = option(1000, "Compare layers on a random sample of N rows.")
     bootstrap: int = option(100, "Replicates for 95 % intervals over sentences; 0 for none.")
