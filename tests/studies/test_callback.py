@@ -4,6 +4,7 @@ import json
 import sys
 import types
 import warnings
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,8 @@ class Clock:
 
 
 @pytest.mark.parametrize(
-    ("cost", "step", "length", "fewest"), [(1.0, 1.0, 200, 7), (0.2, 0.5, 200, 7), (3.0, 0.1, 200, 7), (1.8, 0.3, 66, 2)]
+    ("cost", "step", "length", "fewest"),
+    [(1.0, 1.0, 200, 7), (0.2, 0.5, 200, 7), (3.0, 0.1, 200, 7), (1.8, 0.3, 66, 2)],
 )
 def test_left_to_itself_it_stays_below_five_percent(
     base: Path,
@@ -142,7 +144,7 @@ def test_left_to_itself_it_stays_below_five_percent(
     assert fewest <= len(recorded) <= fewest + 3, "and it uses what it may: start and records are 5 % of the time"
     assert recorded[0] <= 0.1 * steps, "the first record is early"
     assert recorded[-1] == steps
-    gaps = [b - a for a, b in zip(recorded, recorded[1:], strict=False)]
+    gaps = [b - a for a, b in pairwise(recorded)]
     assert max(gaps) <= 2.5 * min(gaps), "and the others are spread"
 
 

@@ -38,6 +38,8 @@ class Option:
     """For Python only."""
     least: float | None = None
     """Smallest value allowed."""
+    most: float | None = None
+    """Largest value allowed: what is beyond it would never end."""
     choices: tuple[str, ...] = ()
     """The names there are, where it takes one or several of them; a measure may have `@fraction` behind its name."""
 
@@ -125,16 +127,18 @@ def check_names(options: Any) -> None:
 
 
 def check_options(options: Any) -> None:
-    """Refuse numbers that are none, or below the least that an option allows."""
+    """Refuse numbers that are none, or not between the least and the most that an option allows."""
     for f in dataclasses.fields(options):
         known, value = f.metadata.get("option"), getattr(options, f.name)
-        if known is None or known.least is None or value is None:
+        if known is None or (known.least, known.most) == (None, None) or value is None:
             continue
         flag = flag_of(f.name, known)
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise StratoscopeError(f"expected {flag} as a number, got '{value}'")
-        if value < known.least:
+        if known.least is not None and value < known.least:
             raise StratoscopeError(f"expected {flag} of at least {known.least:g}, got {value:g}")
+        if known.most is not None and value > known.most:
+            raise StratoscopeError(f"expected {flag} of at most {known.most:,.0f}, got {value:,}")
     number = getattr(options, "seed", 0)
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 2**63:
         raise StratoscopeError(f"expected a --seed of at least 0 and below 2^63, got {number}")
@@ -173,6 +177,11 @@ memory = partial(
 )
 workers = partial(option, None, "Number of processes; by default one per core.", work=True, least=1)
 overwrite = partial(option, False, "Replace another result in the folder.", work=True)
+
+
+MOST_REPLICATES = 10_000
+"""Of a bootstrap: an interval gains nothing from more, and all are kept with the result."""
+bootstrap = partial(option, least=0, most=MOST_REPLICATES)
 
 
 WHERE = ("workers", "engine", "shard", "merge")

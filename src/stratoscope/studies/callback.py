@@ -190,7 +190,7 @@ class StratoscopeCallback(TrainerCallback):
         return read_rows(model, self.corpus, self._rows)
 
     def _starting_point(self, current: OpenedModel, step: int) -> list[Tensor]:
-        """Rows of the base model: given, or the model itself at step 0, kept in the folder for a run that is resumed."""
+        """Rows of the base model: given, or the model itself at step 0, kept in the folder for when it is resumed."""
         if self.base is not None:
             spec = spec_of(self.base)
             with quiet():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stratoscope.core.names import ALL, MEASURES, UNITS
-from stratoscope.core.options import Working, batch_tokens, memory, option, overwrite, parse_layers, seed
+from stratoscope.core.options import Working, batch_tokens, bootstrap, memory, option, overwrite, parse_layers, seed
 
 
 def measures(default: tuple[str, ...]) -> Any:
@@ -27,7 +27,7 @@ class CompareOptions(Working):
     )
     limit: int | None = option(None, "Use a random sample of N sentences.", answer=False)
     seed: int = seed()
-    bootstrap: int = option(0, "Replicates for 95 % intervals over sentences; N replicates cost about N scorings.")
+    bootstrap: int = bootstrap(0, "Replicates for 95 % intervals over sentences; N replicates cost about N scorings.")
     random_init: bool = option(False, "Add a control: the first model with random weights.")
     text: str | None = option(None, "Column that holds the text.", answer=False)
     pair: str | None = option(None, "Column that holds the second text.", answer=False)

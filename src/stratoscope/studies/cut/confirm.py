@@ -17,7 +17,7 @@ import numpy as np
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.value import Value
-from stratoscope.data.metrics import REPLICATES, Floats, Metric, difference_interval
+from stratoscope.data.metrics import REPLICATES, Floats, Metric, difference_interval, rows_for
 from stratoscope.models.text.encoder import IntArray
 from stratoscope.results.cutting.cut import Candidate, Tested
 
@@ -108,11 +108,6 @@ def loss_of(
         floor = bootstrap(*_with_failure(metric, cut, whole, labels))[0]
         exact = low - floor > value - low
     return Loss(value, min(low, floor, value), max(high, value), exact)
-
-
-def rows_for(budget: float, confidence: float) -> int:
-    """Rows without a single loss that confirm an accuracy within `budget`: (1 - budget)^n <= 1 - confidence."""
-    return math.ceil(math.log(1 - confidence) / math.log1p(-budget))
 
 
 def rows_needed(loss: Value, rows: int, *, budget: float, exact: bool) -> int | None:

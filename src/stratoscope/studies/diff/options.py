@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stratoscope.core import names
-from stratoscope.core.options import batch_tokens, length, memory, option, overwrite, seed, workers
+from stratoscope.core.options import batch_tokens, bootstrap, length, memory, option, overwrite, seed, workers
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class DiffOptions:
         choices=names.UNITS,
     )
     limit: int | None = option(1000, "Compare layers on a random sample of N rows.")
-    bootstrap: int = option(100, "Replicates for 95 % intervals over sentences; 0 for none.")
+    bootstrap: int = bootstrap(100, "Replicates for 95 % intervals over sentences; 0 for none.")
     control: bool = option(False, "Compare with random weights too.")
     skip: bool = option(True, "Skip spans of blocks too.")
     rank: bool = option(True, "Effective rank of the change of every weight.")
