@@ -213,7 +213,7 @@ def _nothing(work: Work, judged: Judged, why: str, *more: str) -> NothingToCutEr
         {
             "blocks kept": spans(c.kept),
             work.metric.name: round(c.value, 4),
-            "change": _shown(c.change),
+            "change": f"{c.change.value:+.3f} [{c.change.low:+.3f}, {c.change.high:+.3f}]",
             "parameters": c.parameters,
             "time": round(time[str(len(c.kept))], 2),
             "verdict": c.verdict,
