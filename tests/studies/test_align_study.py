@@ -238,6 +238,11 @@ def test_other_widths_depths_and_constant_layers(checkpoints: Path) -> None:
     result = align(*models, data=texts(), options=AlignOptions(**QUICK))
     assert result.layers() == (0, 1, 2)
     assert IDENTITY not in result.methods
+    twin = align(
+        ModelSpec(str(models[1]), name="twin"), models[1], data=texts(), options=AlignOptions(**QUICK, layer=1)
+    )
+    one, same = (next(r.of("ridge", layer=1)).fit for r in (result, twin))  # per feature of the second space
+    assert one.mse.value / one.error.value == pytest.approx(same.mse.value / same.error.value)
     cls = align(checkpoints / "base", checkpoints / "tuned", data=texts(), options=AlignOptions(**QUICK, unit="cls"))
     assert 0 not in cls.layers()  # the first token is the same in every text before the first block
     assert any("ridge is missing for 1 of 4 pairs of layers: a layer that does not vary" in w for w in cls.warnings)
