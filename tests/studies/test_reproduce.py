@@ -97,7 +97,9 @@ def test_every_protocol_runs_on_tiny_models(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(training, "Schedule", partial(training.Schedule, steps=3))
+    brief = partial(training.Schedule, steps=3)
+    monkeypatch.setattr(training, "Schedule", brief)
+    monkeypatch.setattr(training, "NARROW_SCHEDULE", brief())
     paper, name = item.split()
     protocol = read_protocol(paper, name)
     on = {a.on for a in protocol.analyses()}
