@@ -198,7 +198,8 @@ def _examples(result: Diff) -> Iterator[Section]:
     table = Table(
         id="examples",
         title=f"Texts that moved most at layer {result.layer}",
-        caption="Row: place among the rows judged, from 0. Moved: 1 − cosine of a text's relations to all other texts before and after, 0 is unmoved."
+        caption="Row: place among the rows judged, from 0. Moved: 1 − cosine of a text's relations to all other texts"
+        " before and after, 0 is unmoved."
         f"{means}{' Loss: −log p per token.' if losses else ''}{more}",
         head=tuple(head),
         rows=tuple(rows),
