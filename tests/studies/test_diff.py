@@ -43,6 +43,12 @@ def test_a_task_is_judged_and_flips_are_those_of_the_heads(calm: Path, tuned: Pa
     assert [e.moved for e in found.examples] == sorted((e.moved for e in found.examples), reverse=True)
     table = pd.read_csv(tmp_path / "examples.csv")
     assert table["Row"].tolist() == [e.row for e in found.examples]
+    shown = sections(found)
+    assert shown.lines[0].endswith(f"(30 rows; heads tuned on {len(task.train)} others)")
+    [droppable] = [line for line in shown.lines if line.startswith("droppable")]
+    assert "none of" in droppable, "40 rows are too few to be sure, whatever the resamples say"
+    assert "takes 299 rows" in droppable
+    assert f"without block {tiny.LAYERS} " in droppable
 
 
 def test_without_examples_no_text_is_in_the_folder(checkpoints: Path, text: str, tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def _common(parsed: set[str]) -> list[inspect.Parameter]:
     texts = {
         "json": "Print one JSON document and nothing else.",
         "quiet": "Print the answer only: no progress, no notes.",
-        "verbose": "Report all details, warnings of libraries and the time of every step too.",
+        "verbose": "Also report details, library warnings and the time of each step.",
     }
     flags = [_parameter(name, bool, False, typer.Option(f"--{name}", help=text)) for name, text in texts.items()]
     return [_parameter("config", Path | None, None, config), *flags]

@@ -93,7 +93,8 @@ def _answers(result: Diff) -> Iterator[tuple[str, str, str]]:
         yield ("changed most", *_most(curve))
     depth, language, blocks = result.study.depth, result.language, _blocks(result)
     if depth is not None:
-        yield "task", f"{depth_page.metric(depth)} {shown(depth.full)}", f"majority {number(depth.majority)}"
+        doubt = "; not surely above it" if depth.full.low <= depth.majority else ""
+        yield "task", f"{depth_page.metric(depth)} {shown(depth.full)}", f"majority {number(depth.majority)}{doubt}"
         sure, kept = droppable(result), depth.model.layers - 1
         what = f"top {sure} of {count(kept, 'block')}" if sure else f"none of {count(kept, 'block')} from the top"
         lost = "" if sure else f": {depth_page.cost(depth, depth.curve(TUNED))}"
@@ -140,9 +141,9 @@ def _most(curve: Curve) -> tuple[str, str]:
     near = [k for k, v in values.items() if v.value >= (1 - NEAR) * values[top].value]
     low = min(values, key=lambda k: values[k].value)
     least = [k for k, v in values.items() if v.value <= max(UNCHANGED, values[low].value)]
-    beside = (
-        f"drift {_drift(values[top])}; layer{'s' if len(least) > 1 else ''} {ranges(least)} {_short(values[low].value)}"
-    )
+    plural = "s" if len(least) > 1 else ""
+    others = "" if low in near else f"; layer{plural} {ranges(least)} {_short(values[low].value)}"
+    beside = f"drift {_drift(values[top])}{others}"
     return f"layer{'s' if len(near) > 1 else ''} {ranges(near)} of {max(values)}", beside
 
 
