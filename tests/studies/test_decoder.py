@@ -194,7 +194,7 @@ def test_spans_of_perplexity_resume_and_are_paired(
     cut = next(s for s in every.spans if (s.first, s.last) == (DEPTH, DEPTH))
     assert cut.ratio.value == pytest.approx(every[-2].value / every[-1].value, rel=1e-4)
     with pytest.raises(KilledError):
-        perplexity(decoder, TEXTS, out=tmp_path, span_length=2, span_texts=12, progress=killing("skipping", 8))
+        perplexity(decoder, TEXTS, out=tmp_path, span_length=2, span_texts=12, progress=killing("skipping", 9))
     assert len(list((tmp_path / "parts").glob("spans-*.safetensors"))) == 2
     saved: list[str] = []
     save = RunFolder.save

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -45,6 +45,20 @@ def keeping(model: Model, blocks: Sequence[int]) -> Iterator[Model]:
         if check is not None:
             check()
         yield model
+
+
+@contextmanager
+def wearing(module: nn.Module, parameters: Mapping[str, Tensor]) -> Iterator[None]:
+    """Put these parameters, by name, in the place of the model's own; all is put back afterwards."""
+    own = {name: p for name, p in module.named_parameters() if name in parameters}
+    before = {name: p.data for name, p in own.items()}
+    try:
+        for name, p in own.items():
+            p.data = parameters[name].to(p.device, p.dtype)
+        yield
+    finally:
+        for name, p in own.items():
+            p.data = before[name]
 
 
 def exported(model: Model, blocks: Sequence[int]) -> Model:

@@ -41,6 +41,9 @@ class CompareOptions(Working):
     standardise: bool = option(False, "Z-score the two parts of the localization score first.")
     batch_tokens: int | None = batch_tokens()
     memory: float | None = memory()
+    store: str = option(
+        "float32", "Precision of activations on disk: float32, or float16, which takes half; the change is reported."
+    )
     keep: bool = option(False, "Keep activations in the run folder for later comparisons.", work=True)
     overwrite: bool = overwrite()
     save_activations: str | None = option(
@@ -53,6 +56,7 @@ class CompareOptions(Working):
         return {k: getattr(self, k) for k in ("text", "pair", "label", "columns", "split")}
 
 
+STORES = ("float32", "float16")
 WU2020 = ("neuronsim", "mixedsim", "svsim", "pwsim", "ckasim")
 """The measures of Wu et al. 2020, section 3."""
 

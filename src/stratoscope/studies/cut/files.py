@@ -120,9 +120,15 @@ def _batches(work: Work) -> list[dict[str, Tensor]]:
 
 
 def time_by_blocks(work: Work, judged: Judged) -> dict[str, float]:
-    """Time of the cuts that were tried over the whole model's, by number of blocks."""
-    shares = time_shares(work.model.module, (c.kept for c in judged.candidates), _batches(work)[0])
-    return {str(number): share for number, share in shares.items()}
+    """Time of the cuts that were tried over the whole model's, by number of blocks; measured once."""
+    kept = {len(c.kept): c.kept for c in judged.candidates}
+
+    def measured() -> dict[str, Tensor]:
+        shares = time_shares(work.model.module, kept.values(), _batches(work)[0])
+        return {str(number): torch.tensor(share, dtype=torch.float64) for number, share in shares.items()}
+
+    part = work.run.part("time", [*work.key, sorted(kept)], measured)
+    return {str(number): float(part[str(number)]) for number in sorted(kept)}
 
 
 def _latency(work: Work, small: nn.Module) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.value import Value
 from stratoscope.data.metrics import metric_named
 from stratoscope.data.tasks.data import TaskData
-from stratoscope.models.surgery.blocks import exported
+from stratoscope.models.surgery.blocks import exported, wearing
 from stratoscope.results.cutting.cut import Candidate, Cut, Tested
 from stratoscope.runs.run import Draw
 from stratoscope.studies.asked import Model, chosen, models_asked, names_asked, request_for, run_study, task_asked
@@ -23,7 +23,7 @@ from stratoscope.studies.cut.card import spelled
 from stratoscope.studies.cut.confirm import Loss, check_rows, confirm, loss_of, rows_needed, sequence
 from stratoscope.studies.cut.files import time_by_blocks, write_cut
 from stratoscope.studies.cut.options import TOP, CutOptions
-from stratoscope.studies.cut.work import Judged, Work, check, judge, wearing
+from stratoscope.studies.cut.work import Judged, Work, check, judge
 from stratoscope.studies.depth.study import inputs_of, two_sides
 
 __all__ = ["Cut", "CutOptions", "NothingToCutError", "cut", "parse_budget"]

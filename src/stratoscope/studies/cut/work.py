@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.core.value import Value
@@ -17,17 +16,19 @@ from stratoscope.data.baselines import majority_scores
 from stratoscope.data.metrics import difference_interval
 from stratoscope.data.tasks.data import SPLITS
 from stratoscope.models.heads.fit import fit_head
-from stratoscope.models.heads.minimise import scale_of
+from stratoscope.models.heads.minimise import Goal, Scale, scale_of
+from stratoscope.models.open.held import Held
 from stratoscope.models.read.head import head_scores, predict
 from stratoscope.models.read.store import Stored
-from stratoscope.models.surgery.blocks import keeping, parameters_kept
-from stratoscope.models.surgery.spans import score_spans
+from stratoscope.models.surgery.blocks import keeping, parameters_kept, wearing
 from stratoscope.models.text.encoder import IntArray
 from stratoscope.models.text.examples import Floats
 from stratoscope.results.cutting.cut import Candidate
+from stratoscope.runs.run import Item, Tensors
 from stratoscope.studies.cut.confirm import halves
 from stratoscope.studies.cut.options import ANY, BLOCKS, TOP, CutOptions
 from stratoscope.studies.depth.judge import Work as Judging
+from stratoscope.studies.depth.judge import span_scores
 
 CONVERGED = "converged"
 
@@ -115,20 +116,6 @@ class Judged:
     """Heads that were tuned, by the blocks kept below them."""
 
 
-@contextmanager
-def wearing(module: nn.Module, parameters: Mapping[str, Tensor]) -> Iterator[None]:
-    """Put these parameters, by name, in the place of the model's own; all is put back afterwards."""
-    own = {name: p for name, p in module.named_parameters() if name in parameters}
-    before = {name: p.data for name, p in own.items()}
-    try:
-        for name, p in own.items():
-            p.data = parameters[name].to(p.device, p.dtype)
-        yield
-    finally:
-        for name, p in own.items():
-            p.data = before[name]
-
-
 def judge(work: Work) -> Judged:
     """Score every cut on the rows for the choice; one pass over the rows, or as many as skipping spans takes."""
     return _spans(work) if work.options.blocks == ANY else _depths(work)
@@ -150,20 +137,38 @@ def _depths(work: Work) -> Judged:
 
 
 def _tuned(work: Work, train: Stored) -> dict[tuple[int, ...], TunedHead]:
-    start = scale_of(train.head_input(work.blocks))
-
-    def make(depth: int) -> dict[str, Tensor]:
-        fitted = fit_head(work.model.module, train.head_input(depth), work.goal, start=start, seed=work.seed)
-        return {**fitted.parameters, CONVERGED: torch.tensor(fitted.converged)}
-
-    heads, depths = {}, range(work.options.keep, work.blocks)
-    with work.run.progress.step(f"tuning heads on {work.tuned.spec.label}", len(depths)) as advance:
-        for depth in depths:
-            part = dict(work.run.part("head", [*work.key, work.seed, depth], partial(make, depth)))
-            converged = bool(part.pop(CONVERGED))
-            heads[tuple(range(1, depth + 1))] = TunedHead(part, converged)
-            advance(1)
+    depths = range(work.options.keep, work.blocks)
+    parts = work.run.map(
+        _tuned_head,
+        [{"depth": depth} for depth in depths],
+        name="head",
+        key=[*work.key, work.seed],
+        label=f"tuning heads on {work.tuned.spec.label}",
+        shared=_Heads(work.held, train, work.goal, scale_of(train.head_input(work.blocks)), work.seed),
+        resources=work.items,
+    )
+    heads = {}
+    for depth, part in zip(depths, parts, strict=True):
+        parameters = {name: p for name, p in part.items() if name != CONVERGED}
+        heads[tuple(range(1, depth + 1))] = TunedHead(parameters, bool(part[CONVERGED]))
     return heads
+
+
+@dataclass(frozen=True)
+class _Heads:
+    """What the tuning of heads for all depths shares."""
+
+    model: Held
+    train: Stored
+    goal: Goal
+    start: Scale
+    seed: int
+
+
+def _tuned_head(shared: _Heads, item: Item) -> Tensors:
+    x = shared.train.head_input(item["depth"])
+    fitted = fit_head(shared.model().module, x, shared.goal, start=shared.start, seed=shared.seed)
+    return {**fitted.parameters, CONVERGED: torch.tensor(fitted.converged)}
 
 
 def _spans(work: Work) -> Judged:
@@ -175,19 +180,14 @@ def _spans(work: Work) -> Judged:
             scores = predict(work.model, work.inputs, batch_tokens=tokens, advance=advance)
         return {"scores": torch.from_numpy(scores)}
 
-    def span_scores() -> dict[str, Tensor]:
-        with work.run.progress.step(f"skipping blocks of {label}", len(work.choose)) as advance:
-            found = score_spans(work.model, work.inputs, rows=work.choose, batch_tokens=tokens, advance=advance)
-        return {f"{a}-{b}": torch.from_numpy(s) for (a, b), s in found.items()}
-
     def confirming(kept: tuple[int, ...]) -> Floats:
         with keeping(work.model.module, kept):
             return predict(work.model, work.inputs, rows=work.sure, batch_tokens=tokens)
 
     whole = work.run.part("whole", work.key, whole_scores)["scores"].numpy()
-    spans = work.run.part("spans", [*work.key, work.choose.tolist()], span_scores)
+    spans = span_scores(work, work.choose, whole.shape[1])
     candidates = [
-        work.candidate(kept, spans[f"{first}-{last}"].numpy(), whole[work.choose])
+        work.candidate(kept, spans[first - 1, last - 1], whole[work.choose])
         for last in range(1, work.blocks + 1)
         for first in range(1, last + 1)
         if len(kept := work.gone(range(first, last + 1))) >= work.options.keep

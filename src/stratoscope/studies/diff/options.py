@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stratoscope.core import names
-from stratoscope.core.options import batch_tokens, bootstrap, length, memory, option, overwrite, seed, workers
+from stratoscope.core.options import Working, batch_tokens, bootstrap, length, memory, option, overwrite, seed
 
 
 @dataclass(frozen=True)
-class DiffOptions:
+class DiffOptions(Working):
     """How to tell two models apart: flags, YAML keys and keywords are these fields."""
 
     units: tuple[str, ...] = option(
@@ -28,5 +28,4 @@ class DiffOptions:
     length: int | None = length()
     batch_tokens: int | None = batch_tokens()
     memory: float | None = memory()
-    workers: int | None = workers()
     overwrite: bool = overwrite()
