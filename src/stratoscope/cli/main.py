@@ -188,7 +188,7 @@ def _refuse(sentence: str, words: list[str], *, code: int = 2, tables: Tables | 
     if "--json" in words:
         import json
 
-        sys.stdout.write(json.dumps({"error": sentence, **(tables or {})}) + "\n")
+        sys.stdout.write(json.dumps({"error": sentence, **({"tables": tables} if tables else {})}) + "\n")
     elif tables:
         from stratoscope.cli.console import show
 
