@@ -76,6 +76,8 @@ def injection() -> Injection:
 def recovery() -> Recovery:
     """Two widths, two truths."""
     every = [(d, truth, m) for d in (8, 32) for truth in (0, 1) for m in METHODS]
-    found = tuple(Recovered(d, t, fit(m, METHODS[m] * (d / 64 if m == "inn" else 1) + 0.01 * t)) for d, t, m in every)
+    found = tuple(
+        Recovered(d, 1600, t, fit(m, METHODS[m] * (d / 64 if m == "inn" else 1) + 0.01 * t)) for d, t, m in every
+    )
     data = {"rows": "minilm:6", "train": 1600, "test": 1600}
     return Recovery(data, found)

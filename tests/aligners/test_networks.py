@@ -36,6 +36,11 @@ def test_networks_are_bijections_at_any_weights(kind: type[Flow] | type[PaperFlo
     assert bool((jacobian.abs() > 1e-9).all() or kind is PaperFlow)
 
 
+def test_couplings_take_turns_over_two_ways_to_halve_the_features() -> None:
+    kept = [c.order[: c.number].tolist() for c in Flow(6).couplings]
+    assert kept == [[0, 2, 4], [1, 3, 5], [0, 1, 2], [3, 4, 5], [0, 2, 4], [1, 3, 5]]
+
+
 def test_a_flow_is_the_identity_before_training() -> None:
     x = normal(5, 6)
     torch.testing.assert_close(Flow(6).double()(x), x, rtol=0, atol=0)
@@ -199,3 +204,5 @@ def test_principal_components_are_uncorrelated_and_largest_first() -> None:
     assert float(covariance[0, 0]) == pytest.approx(1)
     assert float((covariance - covariance.diagonal().diag()).abs().max()) < 1e-9
     assert bool((covariance.diagonal().diff() < 0).all())
+    largest = torch.linalg.eigvalsh(torch.cov(rows.T)).flip(0)[:4]
+    torch.testing.assert_close(covariance.diagonal(), largest / largest[0])

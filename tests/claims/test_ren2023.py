@@ -47,6 +47,8 @@ def test_lower_layers_align_better() -> None:
     assert found.value.value == pytest.approx(0.5 - 0.25)  # the embeddings, layer 0, are in neither half
     assert found.numbers == pytest.approx({"lower": 0.25, "upper": 0.5})
     assert judged(judge_alignment(alignment({"ridge": [0, 0.6, 0.4, 0.3, 0.2]})), "lower-align-better").verdict == FAILS
+    odd = judged(judge_alignment(alignment({"ridge": [0, 0.2, 0.2, 0.8, 0.8, 0.8]})), "lower-align-better")
+    assert odd.numbers == pytest.approx({"lower": 0.2, "upper": 0.8})  # the middle block is an upper one
     few = judged(judge_alignment(alignment({"ridge": [0.1, 0.2, 0.3]})), "lower-align-better")
     assert (few.verdict, few.reason.partition(":")[0]) == (OPEN, "too few layers")
 
@@ -58,6 +60,14 @@ def test_fine_tuning_lowers_alignment_is_a_paired_difference() -> None:
     assert found.value.value == pytest.approx(0.15)
     assert found.value.high - found.value.low < 1e-9  # the same rows move both
     assert not [s for s in judge_alignment(alignment({"ridge": [0.1, 0.2]})) if "tuning-lowers" in s.id]
+
+
+def test_attention_stays_alignable_unless_its_error_grows() -> None:
+    for after, verdict in (([0, 0.4, 0.4], HOLDS), ([0, 0.5, 0.6], FAILS)):
+        result = replace(alignment({"ridge": after}, {"ridge": [0, 0.4, 0.4]}), data={"unit": "attention"})
+        found = judged(judge_alignment(result), "attention-stays-alignable")
+        assert found.verdict == verdict
+        assert found.value.value == pytest.approx(0.4 - np.mean(after[1:]))
 
 
 def test_a_network_is_held_against_the_best_exact_linear_map() -> None:
@@ -92,6 +102,7 @@ def test_injection_keeps_accuracy_unless_the_model_is_at_chance() -> None:
     inn, cca = judge_injection(result)  # not the baseline
     assert (inn.verdict, cca.verdict) == (HOLDS, FAILS)
     assert cca.value.value == pytest.approx(-0.1)
+    assert cca.value.high - cca.value.low < 1e-9  # the same rows move both
     assert inn.about == {"first": "one", "second": "two", "method": "inn"}
     guarded = judge_injection(replace(result, task={"majority": 0.89}))
     assert {s.verdict for s in guarded} == {OPEN}
@@ -99,7 +110,7 @@ def test_injection_keeps_accuracy_unless_the_model_is_at_chance() -> None:
 
 def test_recovery_is_judged_at_every_width() -> None:
     every = ((8, "ridge", 0.1), (8, "inn", 0.01), (128, "ridge", 0.1), (128, "inn", 0.2), (128, "linreg", 0.3))
-    recovered = tuple(Recovered(d, 0, fit(m, e, 0.001)) for d, m, e in every)
+    recovered = tuple(Recovered(d, 1600, 0, fit(m, e, 0.001)) for d, m, e in every)
     found = judge_recovery(Recovery({}, recovered))
     assert [(s.about["features"], s.verdict) for s in found] == [("8", HOLDS), ("128", FAILS)]
     assert found[0].value.value == pytest.approx(0.9)

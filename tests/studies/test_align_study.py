@@ -27,7 +27,7 @@ from stratoscope.models.open.loading import ModelSpec, open_model
 from stratoscope.models.read.attention import AttentionReader
 from stratoscope.models.read.loop import read
 from stratoscope.models.text.rows import Rows, encode_for
-from stratoscope.report.sections.alignment import sections
+from stratoscope.report.sections.alignment import recovery_sections, sections
 from stratoscope.report.write import write_report
 from stratoscope.results.alignment import IDENTITY, SHUFFLED, Alignment
 from stratoscope.results.finetuned import Finetuned
@@ -238,6 +238,11 @@ def test_other_widths_depths_and_constant_layers(checkpoints: Path) -> None:
     result = align(*models, data=texts(), options=AlignOptions(**QUICK))
     assert result.layers() == (0, 1, 2)
     assert IDENTITY not in result.methods
+    twin = align(
+        ModelSpec(str(models[1]), name="twin"), models[1], data=texts(), options=AlignOptions(**QUICK, layer=1)
+    )
+    one, same = (next(r.of("ridge", layer=1)).fit for r in (result, twin))  # per feature of the second space
+    assert one.mse.value / one.error.value == pytest.approx(same.mse.value / same.error.value)
     cls = align(checkpoints / "base", checkpoints / "tuned", data=texts(), options=AlignOptions(**QUICK, unit="cls"))
     assert 0 not in cls.layers()  # the first token is the same in every text before the first block
     assert any("ridge is missing for 1 of 4 pairs of layers: a layer that does not vary" in w for w in cls.warnings)
@@ -352,6 +357,14 @@ def test_recovery_maps_the_rows_of_a_layer_for_every_truth(checkpoints: Path, tm
         g = fit_map(x[:100], y[:100], method="ridge")
         error = float((g(x[100:]) - y[100:]).square().sum() / (y[100:] - y[100:].mean(0)).square().sum())
         assert fit.error.value == pytest.approx(error, rel=1e-5)
+    few = ss.recovery(checkpoints / "base", texts(160), layer=2, truths=2, **how | {"train": "50,100"})
+    assert few.sizes == (50, 100)
+    assert [plain(f) for f in few.of("ridge", 4)] == [plain(f) for f in result.of("ridge", 4)]
+    y = random_bijection(4, seed=1)(x)
+    g = fit_map(x[:50], y[:50], method="ridge")
+    error = float((g(x[100:]) - y[100:]).square().sum() / (y[100:] - y[100:].mean(0)).square().sum())
+    assert few.of("ridge", 4, 50)[1].error.value == pytest.approx(error, rel=1e-5)
+    assert [p.id for s in recovery_sections(few).sections for p in s.pictures] == ["recovery", "rows-4"]
     last = ss.recovery(checkpoints / "base", texts(160), **how)
     assert last.data["rows"] == f"base:{tiny.LAYERS}"
 
@@ -361,5 +374,7 @@ def test_recovery_refuses_what_it_cannot_map() -> None:
         ss.recovery(data="x.txt")
     with pytest.raises(StratoscopeError, match="at least 2"):
         ss.recovery(dim="1")
+    with pytest.raises(StratoscopeError, match="--train of at least 40, got 30"):
+        ss.recovery(train="30,100")
     with pytest.raises(StratoscopeError, match="such as '8,32,128'"):
         ss.recovery(dim="8,x")

@@ -140,9 +140,9 @@ def injected(m: Material) -> Case:
 def recovered(m: Material) -> Case:
     return Case(
         lambda out, options, progress: recovery(out=out, options=options, progress=progress),
-        RecoveryOptions(dim=(3, 4), method=("ridge",), train=60, test=30, workers=1),
+        RecoveryOptions(dim=(3, 4), method=("ridge",), train=(60,), test=30, workers=1),
         {"seed": 7},
-        {"command": "study recovery", "dim": [3, 4], "method": ["ridge"], "train": 60, "test": 30, "workers": 1},
+        {"command": "study recovery", "dim": [3, 4], "method": ["ridge"], "train": [60], "test": 30, "workers": 1},
         ("recovering", 1),
     )
 

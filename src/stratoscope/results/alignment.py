@@ -132,6 +132,8 @@ class Recovered:
     """Scores of one method for one known bijection."""
 
     features: int
+    train: int
+    """Rows fitted on."""
     truth: int
     """Seed of the bijection."""
     fit: Fit
@@ -146,6 +148,12 @@ class Recovery(Result):
     data: Mapping[str, Any]
     recovered: tuple[Recovered, ...]
 
-    def of(self, method: str, features: int) -> list[Fit]:
-        """The fits of a method at one width, over truths."""
-        return [r.fit for r in self.recovered if (r.fit.method, r.features) == (method, features)]
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers of rows fitted on."""
+        return tuple(sorted({r.train for r in self.recovered}))
+
+    def of(self, method: str, features: int, train: int | None = None) -> list[Fit]:
+        """The fits of a method at one width, over truths; by default with the most rows."""
+        key = method, features, train or self.sizes[-1]
+        return [r.fit for r in self.recovered if (r.fit.method, r.features, r.train) == key]

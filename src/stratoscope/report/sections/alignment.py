@@ -210,11 +210,14 @@ def recovery_sections(result: Recovery) -> Sections:
         y=ERROR,
         log=True,
     )
-    rows: list[tuple[Cell, ...]] = [
-        (f"{r.features} features, truth {r.truth}", FLOORS.get(r.fit.method, r.fit.method), r.fit.mse, r.fit.error,
-         r.fit.inversion)
-        for r in result.recovered
-    ]  # fmt: skip
+    several = len(result.sizes) > 1
+    by_rows = tuple(_by_rows(result, methods, d) for d in widths if several)
+    rows: list[tuple[Cell, ...]] = []
+    for r in result.recovered:
+        size = f"{r.train:,} rows, " if several else ""
+        name = FLOORS.get(r.fit.method, r.fit.method)
+        bijection = f"{r.features} features, {size}truth {r.truth}"
+        rows.append((bijection, name, r.fit.mse, r.fit.error, r.fit.inversion))
     head = ("bijection", "method", "MSE", "relative error", "inversion error")
     table = Table(id="table3", title="Every fit", caption=JUDGED, head=head, rows=tuple(rows))
     cards = []
@@ -226,9 +229,28 @@ def recovery_sections(result: Recovery) -> Sections:
     return Sections(
         title="Recovery of a random bijection",
         cards=tuple(cards),
-        sections=(Section("recovery", "Recovery", (picture,), tables=(table,)),),
+        sections=(Section("recovery", "Recovery", (picture, *by_rows), tables=(table,)),),
         summary=(printable(data["rows"]), f"{data['train']:,} rows fitted on, {data['test']:,} others judged on"),
         warnings=result.warnings,
         facts={"Data": data, "Provenance": result.provenance},
         works=WORKS,
+    )
+
+
+def _by_rows(result: Recovery, methods: list[str], features: int) -> Curves:
+    """Mean error over truths, by number of rows fitted on."""
+    lines = []
+    for tint, method in enumerate(methods):
+        at = {n: [f.error.value for f in result.of(method, features, n)] for n in result.sizes}
+        at = {n: errors for n, errors in at.items() if errors}
+        means = np.array([np.mean(errors) for errors in at.values()])
+        lines.append(Line(FLOORS.get(method, method), tuple(at), means, tint=tint, dashed=method in FLOORS))
+    return Curves(
+        id=f"rows-{features}",
+        title=f"Relative error by number of rows, {features} features",
+        caption="The same rows are judged on, whatever the number fitted on.",
+        lines=tuple(line for line in lines if line.layers),
+        x="rows fitted on",
+        y=ERROR,
+        log=True,
     )

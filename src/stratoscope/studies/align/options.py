@@ -8,6 +8,8 @@ from typing import Any
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.options import Working, batch_tokens, length, memory, option, overwrite, parse_layers, seed
 
+FEWEST_TRAIN_ROWS = 40
+
 
 def parse_numbers(text: str) -> tuple[int, ...]:
     """Read numbers such as `8,32,128`."""
@@ -26,7 +28,7 @@ def methods() -> Any:
 
 
 def train() -> Any:
-    return option(1600, "Rows to fit maps on.", least=40)
+    return option(1600, "Rows to fit maps on.", least=FEWEST_TRAIN_ROWS)
 
 
 def test() -> Any:
@@ -82,7 +84,7 @@ class RecoveryOptions(Working):
         ("all",), "linreg, ridge, cca, svcca, pwcca, procrustes, inn, mlp or 'all'; may be repeated.", flag="--method"
     )
     truths: int = option(1, "Random bijections for each number of features.", least=1)
-    train: int = train()
+    train: tuple[int, ...] = option((1600,), "Numbers of rows to fit maps on, e.g. '200,1600'.", parse=parse_numbers)
     test: int = test()
     layer: int | None = option(None, "Layer of --model whose rows are mapped; by default the last.", least=0)
     text: str | None = option(None, "Column of --data that holds the text.", answer=False)

@@ -20,7 +20,7 @@ from stratoscope.data.corpus import Corpus
 from stratoscope.results.alignment import IDENTITY, SHUFFLED, Recovered, Recovery
 from stratoscope.runs.run import Draw, Item, Run, Tensors
 from stratoscope.statistics.rows import gather
-from stratoscope.studies.align.options import RecoveryOptions
+from stratoscope.studies.align.options import FEWEST_TRAIN_ROWS, RecoveryOptions
 from stratoscope.studies.align.work import chosen_methods, fit_items, fit_rows, missing
 from stratoscope.studies.asked import Model, chosen, data_asked, models_asked, request_for, run_study, spec_of
 from stratoscope.studies.compare.options import CompareOptions
@@ -45,13 +45,14 @@ def recovery(
     options, progress = chosen(RecoveryOptions, options, keywords), progress or Silent()
     if (model is None) != (data is None):
         raise StratoscopeError("expected both --model and --data for rows of a model, or neither for random rows")
-    if min(options.dim) < 2:
-        raise StratoscopeError(f"expected --dim of at least 2, got {min(options.dim)}")
+    for flag, numbers, least in (("--dim", options.dim, 2), ("--train", options.train, FEWEST_TRAIN_ROWS)):
+        if not numbers or min(numbers) < least:
+            raise StratoscopeError(f"expected {flag} of at least {least}, got {min(numbers, default='none')}")
     methods = chosen_methods(options.method, paper=options.paper)
     plan, inputs, asked = None, dict[str, Any](), dict[str, Any]()
     if model is not None and data is not None:
         spec = spec_of(model)
-        rows = options.train + options.test
+        rows = max(options.train) + options.test
         how = CompareOptions(unit="mean", limit=rows, seed=options.seed, text=options.text)
         plan = make_plan([spec], data, how, progress)
         widest, number = plan.surveys[0].width, len(plan.rows)
@@ -75,7 +76,7 @@ def recovery(
 
 
 def _compute(plan: Plan | None, methods: tuple[str, ...], options: RecoveryOptions, running: Run) -> Recovery:
-    n = options.train + options.test
+    n = max(options.train) + options.test
     name = "normal rows"
     if plan is None:
         rows = torch.randn(n, max(options.dim), generator=torch.Generator().manual_seed(options.seed)).double()
@@ -86,21 +87,22 @@ def _compute(plan: Plan | None, methods: tuple[str, ...], options: RecoveryOptio
             raise StratoscopeError(f"'{plan.specs[0].label}' has layers 0 to {last}, got --layer {layer}")
         rows, name = gather(read_plan(plan, running), layer)[:n].double(), f"{plan.specs[0].label}:{layer}"
     items = [
-        {**item, "features": d, "truth": truth}
+        {**item, "features": d, "truth": truth, "train": train}
         for d in options.dim
+        for train in options.train
         for truth in range(options.truths)
         for item in fit_items(0, 1, (*methods, SHUFFLED, IDENTITY), seed=options.seed, paper=options.paper)
     ]
-    key = [plan.key if plan else "normal", options.train, options.test, options.layer, options.seed]
-    shared = {"rows": rows, "train": options.train}
+    key = [plan.key if plan else "normal", max(options.train), options.test, options.layer, options.seed]
+    shared = {"rows": rows, "test": options.test}
     parts = running.map(_recover, items, name="recovery", key=key, label="recovering", shared=shared)
     found = [
-        Recovered(item["features"], item["truth"], _scored(method, part, item, options.seed))
+        Recovered(item["features"], item["train"], item["truth"], _scored(method, part, item, options.seed))
         for item, part in zip(items, parts, strict=True)
         for method in item["methods"]
         if f"squares.{method}" in part
     ]
-    data, notes = {"rows": name, "train": options.train, "test": options.test}, missing(methods, parts)
+    data, notes = {"rows": name, "train": max(options.train), "test": options.test}, missing(methods, parts)
     result = Recovery(data, tuple(found), warnings=tuple(notes))
     return replace(result, statements=judge_recovery(result))
 
@@ -111,8 +113,8 @@ def _scored(method: str, part: Mapping[str, Tensor], item: Item, seed: int) -> A
 
 
 def _recover(shared: Mapping[str, Any], item: Item) -> Tensors:
-    """Squared errors of all methods for one truth."""
+    """Squared errors of all methods for one truth; the rows judged on are the same for any number fitted on."""
     x = principal_components(shared["rows"], item["features"])
     y = random_bijection(item["features"], seed=item["truth"])(x)
-    n = shared["train"]
-    return fit_rows(x[:n], y[:n], x[n:], y[n:], item)
+    n, last = item["train"], len(x) - shared["test"]
+    return fit_rows(x[:n], y[:n], x[last:], y[last:], item)

@@ -132,11 +132,12 @@ def _reading(sides: Sequence[tuple[int, int]], words: float) -> float:
 def _aligning(job: Job, sides: Sequence[tuple[int, int]]) -> float:
     """Reading, and fitting: exact maps by decompositions of both spaces, networks by passes over the rows."""
     chosen = job.chosen()
-    rows = float(chosen.train + chosen.test)
+    recovering = job.run == "study recovery"
+    rows = float((max(chosen.train) if recovering else chosen.train) + chosen.test)
     flop = _reading(sides, _text(job.data, int(rows))[0]) if job.data else 0.0
     widths: list[float]
-    if job.run == "study recovery":
-        widths = [float(d) for d in chosen.dim] * chosen.truths
+    if recovering:
+        widths = [float(d) for d in chosen.dim] * chosen.truths * len(chosen.train)
     else:
         number = min(len(job.models) * (len(job.models) - 1) // 2, chosen.pairs or sys.maxsize)
         blocks, width = sides[0]
