@@ -65,8 +65,8 @@ def droppable(result: Diff) -> int:
     depth, language = result.study.depth, result.language
     if depth is not None:
         return depth_page.droppable(depth, depth.curve(TUNED), sure=True)
-    kept = [n for n, s in best_spans(language.spans if language else ()).items() if s.ratio.value <= WITHIN]
-    return max(kept, default=0)
+    best = best_spans(language.spans if language else ())
+    return max((n for n, s in best.items() if s.ratio.value <= WITHIN and n < _blocks(result)), default=0)
 
 
 def _blocks(result: Diff) -> int:
