@@ -12,9 +12,16 @@ import pytest
 import stratoscope as ss
 from stratoscope.cli.main import LONGEST_SENTENCE, _shortened
 from stratoscope.core.files import at_home, write_text
+from stratoscope.core.options import check_options
 from stratoscope.core.record import header
 from stratoscope.data.readers import read_corpus
 from stratoscope.models.open.checkpoints import locate
+from stratoscope.studies.attention.options import AttentionOptions
+from stratoscope.studies.compare.options import CompareOptions
+from stratoscope.studies.diff.options import DiffOptions
+from stratoscope.studies.finetune.options import FinetuneOptions
+from stratoscope.studies.finetune.recipes import resolve
+from stratoscope.studies.finetuned.options import StudyOptions
 
 
 @pytest.mark.parametrize("name", ["bad.txt", "bad.csv", "bad.jsonl", "bad.conllu", "bad.parquet"])
@@ -54,3 +61,16 @@ def test_measures_answer_to_the_names_of_other_packages(alias: str, name: str) -
     x, y = np.random.default_rng(0).normal(size=(2, 40, 3))
     asked = alias + name[len(name.partition("@")[0]) :]
     assert ss.similarity(x, y, asked) == ss.similarity(x, y, name)
+
+
+@pytest.mark.parametrize("number", [10_001, 99_999_999_999, -1])
+def test_replicates_that_would_never_end_are_refused(number: int) -> None:
+    for options in (CompareOptions, DiffOptions, StudyOptions, AttentionOptions):
+        with pytest.raises(ss.StratoscopeError, match=r"--bootstrap of at (most 10,000|least 0)"):
+            check_options(options(bootstrap=number))
+
+
+@pytest.mark.parametrize(("name", "most"), [("seeds", "1,000"), ("batch", "1,000,000"), ("max_steps", "1,000,000,000")])
+def test_training_that_would_never_end_is_refused(name: str, most: str) -> None:
+    with pytest.raises(ss.StratoscopeError, match=f"of at most {most}, got 99,999,999,999"):
+        resolve(FinetuneOptions(**{name: 99_999_999_999}), "mine")

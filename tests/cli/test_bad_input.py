@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import resource
@@ -16,6 +17,7 @@ from ended import Command, Ended
 from safetensors.torch import load_file, save_file
 
 import tiny
+from stratoscope.cli import main
 from stratoscope.runs.folder import RunFolder
 
 
@@ -216,3 +218,16 @@ def test_an_empty_name_is_not_the_current_folder(here: Path, command: Command) -
     for out in ("", " "):
         assert_refused(command("compare", "base", "--data", "t.txt", "--out", out), "expected a folder for --out")
     assert sorted(p.name for p in here.iterdir()) == before
+
+
+def test_tables_that_show_why_stand_above_the_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    tables = {"tried": [{"blocks kept": "1-2", "parameters": 12_000}]}
+    for words in (["cut"], ["cut", "--json"]):
+        with pytest.raises(SystemExit):
+            main._refuse("nothing can be cut", words, tables=tables)
+        out, err = capsys.readouterr()
+        assert err == "stratoscope: nothing can be cut\n"
+        if "--json" in words:
+            assert json.loads(out) == {"error": "nothing can be cut", "tables": tables}
+        else:
+            assert out.split() == ["tried", "blocks", "kept", "parameters", "1-2", "12,000"]

@@ -157,6 +157,7 @@ def test_an_interrupt_ends_the_command_whatever_became_of_it(
     ended = command("measures")
     assert ended.code == 130
     assert "Traceback" not in ended.err
+    assert ended.err.splitlines()[-1] == "stratoscope: interrupted", "and promises nothing where nothing is kept"
 
 
 def parent_of(stat: Path) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,8 @@ from toys import KilledError, classification, killing, plain
 import stratoscope as ss
 import tiny
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.report.sections.diff import sections
+from stratoscope.core.value import Value
+from stratoscope.report.sections.diff import droppable, sections
 from stratoscope.report.write import write_report
 
 QUICK = {"bootstrap": 20, "limit": 30}
@@ -43,6 +45,12 @@ def test_a_task_is_judged_and_flips_are_those_of_the_heads(calm: Path, tuned: Pa
     assert [e.moved for e in found.examples] == sorted((e.moved for e in found.examples), reverse=True)
     table = pd.read_csv(tmp_path / "examples.csv")
     assert table["Row"].tolist() == [e.row for e in found.examples]
+    shown = sections(found)
+    assert shown.lines[0].endswith(f"(30 rows; heads tuned on {len(task.train)} others)")
+    [droppable] = [line for line in shown.lines if line.startswith("droppable")]
+    assert "none of" in droppable, "40 rows are too few to be sure, whatever the resamples say"
+    assert "takes 299 rows" in droppable
+    assert f"without block {tiny.LAYERS} " in droppable
 
 
 def test_without_examples_no_text_is_in_the_folder(checkpoints: Path, text: str, tmp_path: Path) -> None:
@@ -105,7 +113,9 @@ def test_decoders_are_judged_by_perplexity(tmp_path: Path) -> None:
     assert found.language.after.value == pytest.approx(math.exp(sum(sums) / sum(tokens)), rel=1e-4)
     for e in found.examples:
         assert e.loss_after == pytest.approx(sums[e.row] / tokens[e.row], rel=1e-4)
-    assert {(s.first, s.last) for s in found.language.spans} >= {(1, 1), (1, 2)}
+    assert {(s.first, s.last) for s in found.language.spans} >= {(1, 1), (1, 2), (1, tiny.LAYERS)}
+    free = replace(found.language, spans=tuple(replace(s, ratio=Value(0.9)) for s in found.language.spans))
+    assert droppable(replace(found, language=free)) == tiny.LAYERS - 1, "a block stays"
     whole = ss.perplexity(folders[1], texts)
     one, other = ({(s.first, s.last): s.ratio.value for s in spans} for spans in (found.language.spans, whole.spans))
     assert one == pytest.approx(other, rel=1e-4)

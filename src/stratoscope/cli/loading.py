@@ -34,7 +34,7 @@ def folder(text: str) -> Path:
     return Path(text)
 
 
-Out = Annotated[Path, typer.Option("--out", help="Run folder for everything this makes.", parser=folder)]
+Out = Annotated[Path, typer.Option("--out", help="Run folder for all output.", parser=folder)]
 
 
 @dataclass(frozen=True)

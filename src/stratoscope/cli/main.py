@@ -29,7 +29,7 @@ from stratoscope.cli.commands import (
     weights,
 )
 from stratoscope.cli.commands.about import demo, findings, lists, report
-from stratoscope.cli.options import Command
+from stratoscope.cli.options import Command, something_is_kept
 from stratoscope.cli.usage import Commands, UsageError, usage_sentence
 
 # Before torch is imported anywhere: idle BLAS threads sleep instead of spinning on a busy machine.
@@ -165,7 +165,8 @@ def run() -> None:
         _refuse(f"cannot use '{e.filename}' as a path: {os.strerror(e.errno)}; check the spelling", words)
     except (StoppedError, KeyboardInterrupt) as e:
         number = e.number if isinstance(e, StoppedError) else int(signal.SIGINT)
-        _refuse("interrupted; run the same command again: what was finished is kept", words, code=128 + number)
+        again = "; run the same command again: what was finished is kept" if something_is_kept() else ""
+        _refuse(f"interrupted{again}", words, code=128 + number)
     except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
@@ -187,7 +188,7 @@ def _refuse(sentence: str, words: list[str], *, code: int = 2, tables: Tables | 
     if "--json" in words:
         import json
 
-        sys.stdout.write(json.dumps({"error": sentence, **(tables or {})}) + "\n")
+        sys.stdout.write(json.dumps({"error": sentence, **({"tables": tables} if tables else {})}) + "\n")
     elif tables:
         from stratoscope.cli.console import show
 

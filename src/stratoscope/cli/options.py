@@ -91,14 +91,29 @@ def command(function: Callable[..., Answer]) -> Callable[..., None]:
                 from stratoscope.cli.folders import default_folder, in_free_folder
 
                 first = default_folder(context.command_path.partition(" ")[2], *_named(signature, given))
-                answer = in_free_folder(lambda out: function(**{**given, OUT: out}), first, console)
+                answer = in_free_folder(lambda out: function(**{**given, OUT: _working_in(out)}), first, console)
             else:
+                _working_in(given.get(OUT))
                 answer = function(**given)
         show(answer, as_json=shown["json"], quiet=shown["quiet"])
 
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {p.name: p.annotation for p in parameters}
     return call
+
+
+_folders: list[Path] = []
+"""Where commands of this process work."""
+
+
+def _working_in(folder: Path | None) -> Path | None:
+    _folders[:] = [] if folder is None else [folder]
+    return folder
+
+
+def something_is_kept() -> bool:
+    """Whether the command that ran last has finished a part of its work."""
+    return any(p.is_file() for folder in _folders for p in folder.glob("**/parts/**/*"))
 
 
 def _optional(out: inspect.Parameter) -> inspect.Parameter:
@@ -160,7 +175,7 @@ def _common(parsed: set[str]) -> list[inspect.Parameter]:
     texts = {
         "json": "Print one JSON document and nothing else.",
         "quiet": "Print the answer only: no progress, no notes.",
-        "verbose": "Report all details, warnings of libraries and the time of every step too.",
+        "verbose": "Also report details, library warnings and the time of each step.",
     }
     flags = [_parameter(name, bool, False, typer.Option(f"--{name}", help=text)) for name, text in texts.items()]
     return [_parameter("config", Path | None, None, config), *flags]

@@ -170,7 +170,7 @@ def parse_layers(text: str) -> tuple[int, ...]:
 
 # Fields that several analyses have, spelled once: each call makes a field of its own, as a dataclass wants it.
 seed = partial(option, 0, "Seed of every random choice.")
-length = partial(option, None, "Tokens kept of a text; by default as many as in fine-tuning.")
+length = partial(option, None, "Truncate texts to N tokens; by default as in fine-tuning.")
 batch_tokens = partial(option, None, "Largest number of tokens in a batch.", work=True, least=1)
 memory = partial(
     option, None, "Memory to work in, e.g. 4GB; by default half of the machine's.", work=True, parse=parse_bytes

@@ -45,7 +45,7 @@ def cut(
     budget: Budget = None,
     max_ppl: MaxPpl = None,
 ) -> Answer:
-    """Take out the blocks that a fine-tuned model or a decoder can do without, into a standard checkpoint."""
+    """Remove the blocks that a fine-tuned model or a decoder does not need, and write a standard checkpoint."""
     [spec], draw = loading.merged([tuned], base), drawing(progress)
     shared: dict[str, Any] = {"out": out, "progress": progress, "draw": draw}
     # A checkpoint of ours is no revision on the hub, and no pickle.

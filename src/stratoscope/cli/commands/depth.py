@@ -30,7 +30,7 @@ def depth(
     progress: Progress,
     base: Before = None,
 ) -> Answer:
-    """Judge a fine-tuned model cut at every layer, three ways, and with every span of blocks skipped."""
+    """Evaluate a fine-tuned model truncated at every layer, three ways, and with every span of blocks skipped."""
     from stratoscope.studies.depth.study import depth as run
 
     spec, *others = loading.specs([tuned] if base is None else [tuned, base], base=base)

@@ -33,7 +33,7 @@ def diff(
     tuned: Second = None,
     adapter_base: AdapterBase = None,
 ) -> Answer:
-    """Two models to a page: what fine-tuning changed, layer by layer and weight by weight, and what could be cut."""
+    """Compare a fine-tuned model with its base: what changed in layers and weights, and which blocks could be cut."""
     from stratoscope.report.sections.diff import droppable
     from stratoscope.studies.decoder.work import FEWEST
     from stratoscope.studies.diff.study import diff as run

@@ -31,7 +31,7 @@ def perplexity(
     progress: Progress,
     base: AdapterBase = None,
 ) -> Answer:
-    """Judge a decoder without a task: its perplexity on text, truncated at every layer and with blocks skipped."""
+    """Measure a decoder's perplexity on text, truncated at every layer and with spans of blocks skipped."""
     from stratoscope.studies.decoder.work import FEWEST
     from stratoscope.studies.perplexity.study import perplexity as run
 

@@ -17,7 +17,7 @@ from stratoscope.studies.reproduce.options import ReproduceOptions
 Paper = Annotated[str | None, typer.Argument(help="Paper, such as wu2020.")]
 Item = Annotated[str | None, typer.Argument(help="Figure or table, such as fig1.")]
 More = Annotated[list[str], typer.Argument(help="Further --models.", metavar="MODEL...")]
-Listed = Annotated[bool, typer.Option("--list", help="List the protocols there are.")]
+Listed = Annotated[bool, typer.Option("--list", help="List the protocols.")]
 Dry = Annotated[bool, typer.Option("--dry-run", help="Show what would run and its estimated cost, and run nothing.")]
 
 

@@ -22,7 +22,7 @@ After = Annotated[
 def weights(
     base: Base, out: Out, options: WeightsOptions, naming: Naming, progress: Progress, tuned: After = None
 ) -> Answer:
-    """See what training did to the weights, layer by layer: no data, no forward pass."""
+    """Show what training did to the weights, layer by layer: no data, no forward pass."""
     from stratoscope.studies.weights.study import weights as run
 
     specs = naming.specs([base] if tuned is None else [base, tuned])

@@ -23,9 +23,9 @@ class TaskSource:
 
     task: str | None = option(None, "One of 'stratoscope tasks', or a name for the task of your own --data.")
     task_folder: str | None = option(None, "Folder with the task's published files (GLUE-style); default: the hub.")
-    data: str | None = option(None, "Your own rows: a JSONL, CSV, TSV or Parquet file.")
+    data: str | None = option(None, "Your own data: JSONL, CSV, TSV or Parquet; plain text where no labels are needed.")
     validation: str | None = option(None, "Your own validation rows; by default a fifth of --data is held out.")
-    text: str | None = option(None, "Column of your data that holds the text.")
+    text: str | None = option(None, "Column that holds the text; payload.text names a nested JSON field.")
     pair: str | None = option(None, "Column that holds the second text.")
     label: str | None = option(None, "Column that holds the label.")
     columns: str | None = option(None, "Names of the columns of a CSV or TSV without a header, e.g. 'label text'.")

@@ -56,7 +56,7 @@ class Adapter:
             raise StratoscopeError(f"{folder / ADAPTER} names no peft_type; save the adapter again with peft")
         if both := [name for name in (CONFIG, *WEIGHTS) if (folder / name).is_file()]:
             raise StratoscopeError(
-                f"{folder} holds an adapter ({ADAPTER}) and a whole model ({both[0]}): which is meant cannot be told;"
+                f"{folder} holds an adapter ({ADAPTER}) and a whole model ({both[0]}): which one is meant is not clear;"
                 " move one of them to a folder of its own"
             )
         return cls(folder, config)

@@ -65,8 +65,8 @@ def droppable(result: Diff) -> int:
     depth, language = result.study.depth, result.language
     if depth is not None:
         return depth_page.droppable(depth, depth.curve(TUNED), sure=True)
-    kept = [n for n, s in best_spans(language.spans if language else ()).items() if s.ratio.value <= WITHIN]
-    return max(kept, default=0)
+    best = best_spans(language.spans if language else ())
+    return max((n for n, s in best.items() if s.ratio.value <= WITHIN and n < _blocks(result)), default=0)
 
 
 def _blocks(result: Diff) -> int:
@@ -93,7 +93,8 @@ def _answers(result: Diff) -> Iterator[tuple[str, str, str]]:
         yield ("changed most", *_most(curve))
     depth, language, blocks = result.study.depth, result.language, _blocks(result)
     if depth is not None:
-        yield "task", f"{depth_page.metric(depth)} {shown(depth.full)}", f"majority {number(depth.majority)}"
+        doubt = "; not surely above it" if depth.full.low <= depth.majority else ""
+        yield "task", f"{depth_page.metric(depth)} {shown(depth.full)}", f"majority {number(depth.majority)}{doubt}"
         sure, kept = droppable(result), depth.model.layers - 1
         what = f"top {sure} of {count(kept, 'block')}" if sure else f"none of {count(kept, 'block')} from the top"
         lost = "" if sure else f": {depth_page.cost(depth, depth.curve(TUNED))}"
@@ -140,9 +141,9 @@ def _most(curve: Curve) -> tuple[str, str]:
     near = [k for k, v in values.items() if v.value >= (1 - NEAR) * values[top].value]
     low = min(values, key=lambda k: values[k].value)
     least = [k for k, v in values.items() if v.value <= max(UNCHANGED, values[low].value)]
-    beside = (
-        f"drift {_drift(values[top])}; layer{'s' if len(least) > 1 else ''} {ranges(least)} {_short(values[low].value)}"
-    )
+    plural = "s" if len(least) > 1 else ""
+    others = "" if low in near else f"; layer{plural} {ranges(least)} {_short(values[low].value)}"
+    beside = f"drift {_drift(values[top])}{others}"
     return f"layer{'s' if len(near) > 1 else ''} {ranges(near)} of {max(values)}", beside
 
 
@@ -198,7 +199,8 @@ def _examples(result: Diff) -> Iterator[Section]:
     table = Table(
         id="examples",
         title=f"Texts that moved most at layer {result.layer}",
-        caption="Row: place among the rows judged, from 0. Moved: 1 − cosine of a text's relations to all other texts before and after, 0 is unmoved."
+        caption="Row: place among the rows judged, from 0. Moved: 1 − cosine of a text's relations to all other texts"
+        " before and after, 0 is unmoved."
         f"{means}{' Loss: −log p per token.' if losses else ''}{more}",
         head=tuple(head),
         rows=tuple(rows),

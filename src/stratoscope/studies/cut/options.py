@@ -17,11 +17,11 @@ class CutOptions(Working):
     seed: int = seed()
     length: int | None = length()
     batch_tokens: int | None = batch_tokens()
-    head: bool = option(False, "Tune the head further for the layer it will read.")
+    head: bool = option(False, "Tune the head further on the layer it will read.")
     confidence: float = option(0.95, "Confidence level that the loss stays within the budget.")
     blocks: str | None = option(
-        None, "top: truncate (default); any: skip any span; of a decoder span (default) or any: any set of blocks."
+        None, "top (default) truncates, any removes any span. Decoder: span (default), or any for a set of blocks."
     )
-    keep: int = option(1, "Smallest number of blocks that stay.", least=1)
-    force: bool = option(False, "Write a cut that is no better than always giving the majority label, too.")
+    keep: int = option(1, "Keep at least N blocks.", least=1)
+    force: bool = option(False, "Write the cut even if it is no better than the majority label.")
     overwrite: bool = overwrite()

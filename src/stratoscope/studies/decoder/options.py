@@ -17,8 +17,8 @@ class DecoderOnly:
     """What a task has no use for."""
 
     limit: int | None = option(600, "Decoder: use a random sample of N texts.", least=1)
-    span_length: int = option(4, "Decoder: most blocks to remove.", least=1)
-    patch: bool = option(True, "Decoder: refit the block before a gap; keep that where it helps.")
+    span_length: int = option(4, "Decoder: remove at most N blocks.", least=1)
+    patch: bool = option(True, "Decoder: refit the block before the gap where that helps.")
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class CutDecoderOptions(DecoderOnly, Working):
     """How to cut a decoder: flags, YAML keys and keywords are these fields."""
 
     seed: int = seed()
-    length: int | None = option(None, "Tokens kept of a text.")
+    length: int | None = option(None, "Truncate texts to N tokens.")
     batch_tokens: int | None = batch_tokens()
     confidence: float = option(0.95, "Confidence level that the perplexity stays within --max-ppl.")
     blocks: str = option(SPAN, "span: one span of blocks; any: a set of blocks, chosen one after the other.")
-    keep: int = option(1, "Smallest number of blocks that stay.", least=1)
+    keep: int = option(1, "Keep at least N blocks.", least=1)
     text: str | None = option(None, "Column that holds the text.")
     columns: str | None = option(None, "Names of the columns of a CSV or TSV without a header.")
     overwrite: bool = overwrite()

@@ -47,7 +47,7 @@ class Side:
     spec: ModelSpec
     seen: Survey
     length: int
-    """Tokens kept of a text."""
+    """Truncate texts to N tokens."""
 
     @property
     def info(self) -> ModelInfo:

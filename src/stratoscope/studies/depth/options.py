@@ -14,5 +14,5 @@ class DepthOptions(Working):
     seed: int = seed()
     length: int | None = length()
     batch_tokens: int | None = batch_tokens()
-    skip: bool = option(True, "Skip every span of blocks too.")
+    skip: bool = option(True, "Also measure the model with every span of blocks skipped.")
     overwrite: bool = overwrite()

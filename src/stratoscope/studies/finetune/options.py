@@ -19,7 +19,7 @@ class TrainingOptions(Working):
     )
     max_steps: int | None = option(None, "Steps in place of the recipe's length.")
     warmup: float | None = option(None, "Warm-up steps; below 1, a share of the run.")
-    length: int | None = option(None, "Tokens kept of a text.")
+    length: int | None = option(None, "Truncate texts to N tokens.")
     seeds: int = option(1, "Number of runs, with seeds 0, 1, ...", work=True)
     first_seed: int = option(0, "Seed of the first run.", work=True)
     checkpoint_steps: int | None = option(
@@ -32,4 +32,4 @@ class TrainingOptions(Working):
 class FinetuneOptions(TrainingOptions):
     """How to fine-tune: flags, YAML keys and keywords are these fields."""
 
-    freeze: str | None = option(None, "Blocks that stay as they are: top:k, or bottom:k with the embeddings.")
+    freeze: str | None = option(None, "Blocks to freeze: top:k, or bottom:k with the embeddings.")

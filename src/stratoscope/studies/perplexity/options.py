@@ -13,7 +13,7 @@ class PerplexityOptions(Working):
 
     limit: int | None = option(None, "Use a random sample of N texts.")
     seed: int = seed()
-    length: int | None = option(None, "Tokens kept of a text.")
+    length: int | None = option(None, "Truncate texts to N tokens.")
     span_length: int = option(4, "Longest span of blocks to skip; 0 skips none.", least=0)
     span_texts: int = option(32, "Skip spans on a random sample of N texts.", least=1)
     text: str | None = option(None, "Column that holds the text.")

@@ -12,7 +12,7 @@ from stratoscope.cli.loading import folder
 from stratoscope.cli.options import command
 from stratoscope.core.progress import Progress
 
-Out = Annotated[Path, typer.Option("--out", help="Folder for everything it makes.", parser=folder)]
+Out = Annotated[Path, typer.Option("--out", help="Folder for all output.", parser=folder)]
 Hub = Annotated[bool, typer.Option("--hub", help="Use a model and data from the hub instead.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer rows and steps: about half the time.")]
 

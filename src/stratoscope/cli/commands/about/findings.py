@@ -15,7 +15,7 @@ Folder = Annotated[Path, typer.Argument(help="Folder of an earlier run of any ki
 One = Annotated[str, typer.Argument(help="One claim in detail, by its number in the list or its id.", metavar="CLAIM")]
 Verdict = Annotated[
     list[str],
-    typer.Option("--verdict", help="Only statements that holds, does-not-hold or cannot-tell; may be repeated."),
+    typer.Option("--verdict", help="Only this verdict: holds, does-not-hold or cannot-tell; may be repeated."),
 ]
 COLORS = {"does not hold": "red", "holds": "green", "cannot tell": "yellow"}
 
