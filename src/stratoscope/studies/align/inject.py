@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -81,14 +82,15 @@ def inject(
 def _compute(
     sides: Sequence[Side], task: TaskData, methods: Sequence[str], options: InjectOptions, running: Run
 ) -> Injection:
-    works = [Work(side, task, options.seed, options.batch_tokens, running) for side in sides]
+    order = np.random.default_rng(options.seed).permutation(len(task.train))
+    some = np.sort(order[: math.ceil(options.train / len(task.train[0].texts))])
+    fitted = replace(task, train=tuple(task.train[k] for k in some))  # no row is read that no map is fitted on
+    works = [Work(side, fitted, options.seed, options.batch_tokens, running) for side in sides]
     stored = [work.store(work.tuned, work.readings(work.tuned)) for work in works]
     choices = works[1].choices
     (x, tx), (y, ty) = (
         [s[split].head_input(side.seen.layers - 1) for split in SPLITS] for s, side in zip(stored, sides, strict=True)
     )
-    rows = np.random.default_rng(options.seed).permutation(len(x))[: options.train]
-    x, y = (v[torch.from_numpy(np.sort(rows))] for v in (x, y))
     module, judged = works[1].model.module, partial(_judged, works[1])
     own = [judged(side.spec.label, s["validation"].scores) for side, s in zip(sides, stored, strict=True)]
     key = [inputs_of(sides, task), options.train, options.seed, options.paper]

@@ -239,4 +239,4 @@ def _notes(plan: AttentionPlan, totals: Mapping[str, Any]) -> Iterator[str]:
         if count.any():
             most = int(count.argmax())
             share = count.sum() / rows / len(names)
-            yield f"{share:.2%} of all rows {what}; most of {names[most]} ({count[most] / rows:.0%})"
+            yield f"{share:.2%} of all rows {what}; most of {names[most]} ({count[most] / rows:.2%})"
