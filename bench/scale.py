@@ -275,7 +275,7 @@ def paper(args: argparse.Namespace) -> None:
         forward = 2 * 12 * width**2 * every * words * TOKENS_PER_WORD / reads
         bases = every * (2 * words * width**2 / layer + cube * fixed["_fit"] / layers)
         one = 2 * words * width**2 / pair + cube * fixed["_score_tile"] / pairs
-        all_pairs, with_base = one * every * (every + 1) / 2, one * models * depth * (2 * depth + 1)
+        all_pairs, with_base = one * every * (every + 1) / 2, one * (models - 1) * depth * (2 * depth + 1)
         hours = " | ".join(f"{s / 3600:,.2g}" for s in (forward, bases, all_pairs, with_base))
         cells, worker = every * width * words, 8 * width**2 * (HELD + 2) + 4 * 2048 * width * 8
         print(f"| {models} | {depth} | {width:,} | {words:.0e} | {hours}"

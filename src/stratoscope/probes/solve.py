@@ -284,7 +284,11 @@ class _Batch:
         if int(near.sum()) * features.classes < d / FEWEST_OF_WIDTH or features.classes * d * d > LARGEST:
             return [self]
         c = BOLD * self.c[:, k]
-        others, self.trace, self.c = copy(self), self.trace.clone(), ((loss / loss[k]).sqrt() / BOLD).float().expand_as(self.c)
+        others, self.trace, self.c = (
+            copy(self),
+            self.trace.clone(),
+            ((loss / loss[k]).sqrt() / BOLD).float().expand_as(self.c),
+        )
         others.keep((~near).nonzero()[:, 0])
         self.metric = of_tags(
             features, self.weight[..., k], self.bias[:, k], mean=first.mean, common=first.covariance, factor=c
