@@ -76,6 +76,14 @@ def exported(model: Model, blocks: Sequence[int]) -> Model:
     return cut
 
 
+def parameters_kept(model: nn.Module, blocks: Sequence[int]) -> int:
+    """Parameters of the model with only these blocks; what several share counts once."""
+    applied = _applied(model, family_of(model))
+    kept = {id(p) for k in blocks for p in applied[k - 1].parameters()}
+    gone = {id(p) for block in applied for p in block.parameters()} - kept
+    return sum(p.numel() for p in model.parameters() if id(p) not in gone)
+
+
 def parse_drop(text: str, blocks: int) -> tuple[int, ...]:
     """The blocks that stay when `top:k` or `bottom:k` of them go."""
     form = re.fullmatch(r"(top|bottom):([1-9]\d*)", text.strip())

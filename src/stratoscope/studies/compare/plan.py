@@ -11,13 +11,14 @@ from typing import Any
 from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.core.matrix import Layer
 from stratoscope.core.model import ModelInfo
+from stratoscope.core.names import ALL
 from stratoscope.core.options import check_options
 from stratoscope.core.progress import Progress
 from stratoscope.data.corpus import Corpus
 from stratoscope.data.readers import Data, corpus_of
 from stratoscope.measures.bootstrap import check_replicates
-from stratoscope.measures.table import ALL, parse, requests
 from stratoscope.measures.table import Request as Asked
+from stratoscope.measures.table import parse, requests
 from stratoscope.models.open.checkpoints import locate
 from stratoscope.models.open.loading import ModelSpec, Survey, choose_device
 from stratoscope.models.read.store import chosen_layers

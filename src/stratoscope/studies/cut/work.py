@@ -11,13 +11,16 @@ import torch
 from torch import Tensor
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
+from stratoscope.core.value import Value
+from stratoscope.data.baselines import majority_scores
+from stratoscope.data.metrics import difference_interval
 from stratoscope.data.tasks.data import SPLITS
 from stratoscope.models.heads.fit import fit_head
 from stratoscope.models.heads.minimise import Goal, Scale, scale_of
 from stratoscope.models.open.held import Held
 from stratoscope.models.read.head import head_scores, predict
 from stratoscope.models.read.store import Stored
-from stratoscope.models.surgery.blocks import keeping, wearing
+from stratoscope.models.surgery.blocks import keeping, parameters_kept, wearing
 from stratoscope.models.text.encoder import IntArray
 from stratoscope.models.text.examples import Floats
 from stratoscope.results.cutting.cut import Candidate
@@ -73,6 +76,19 @@ class Work(Judging):
         """The metric of scores (rows, k)."""
         return self.metric.score(scores, self.targets[rows])
 
+    @cached_property
+    def majority(self) -> float:
+        """The metric of the majority label on the rows for the confirmation."""
+        return self.score(majority_scores(self.task)[self.sure], self.sure)
+
+    def candidate(self, kept: tuple[int, ...], scores: Floats, whole: Floats) -> Candidate:
+        """A cut by its scores on the rows for the choice, and those of the whole model there."""
+        labels = self.targets[self.choose]
+        ends = difference_interval(self.metric, scores, whole, labels, seed=self.seed)
+        value = self.metric.score(scores, labels)
+        change = Value(value - self.metric.score(whole, labels), *ends)
+        return Candidate(kept, value, change, parameters_kept(self.model.module, kept))
+
     def gone(self, kept: Sequence[int]) -> tuple[int, ...]:
         """The blocks that are not kept."""
         return tuple(k for k in range(1, self.blocks + 1) if k not in kept)
@@ -115,8 +131,9 @@ def _depths(work: Work) -> Judged:
         kept = tuple(range(1, depth + 1))
         with wearing(module, heads[kept].parameters if kept in heads else {}):
             scores[kept] = head_scores(module, stored["validation"].head_input(depth), choices=work.choices)
-    candidates = tuple(Candidate(kept, work.score(s[work.choose], work.choose)) for kept, s in scores.items())
-    return Judged(candidates, stored["validation"].scores, lambda kept: scores[kept][work.sure], heads)
+    whole = stored["validation"].scores
+    candidates = tuple(work.candidate(kept, s[work.choose], whole[work.choose]) for kept, s in scores.items())
+    return Judged(candidates, whole, lambda kept: scores[kept][work.sure], heads)
 
 
 def _tuned(work: Work, train: Stored) -> dict[tuple[int, ...], TunedHead]:
@@ -170,7 +187,7 @@ def _spans(work: Work) -> Judged:
     whole = work.run.part("whole", work.key, whole_scores)["scores"].numpy()
     spans = span_scores(work, work.choose, whole.shape[1])
     candidates = [
-        Candidate(kept, work.score(spans[first - 1, last - 1], work.choose))
+        work.candidate(kept, spans[first - 1, last - 1], whole[work.choose])
         for last in range(1, work.blocks + 1)
         for first in range(1, last + 1)
         if len(kept := work.gone(range(first, last + 1))) >= work.options.keep

@@ -71,6 +71,8 @@ class Asked:
     causal: bool
     unjudged: str
     options: DiffOptions
+    name: str
+    """Of the data, as a user knows it."""
 
     @property
     def sides(self) -> tuple[Side, ...]:
@@ -103,7 +105,7 @@ def diff(
     before, after = two_models(spec_of(base), None if tuned is None else spec_of(tuned))
     source = data if isinstance(data, TaskSource) else TaskSource(**reading, data=data)  # type: ignore[arg-type]
     rows, unjudged = _rows(source, after, progress)
-    asked = _asked(before, after, rows, unjudged, options, progress)
+    asked = replace(_asked(before, after, rows, unjudged, options, progress), name=_name(source, rows))
     try:
         weights = opened_weights(before, after, Silent())
     except StratoscopeError as e:
@@ -184,7 +186,12 @@ def _asked(
     known = {f.name for f in fields(StudyOptions)} & set(vars(options))
     how = {name: getattr(options, name) for name in known} | {"units": options.units or usual}
     plans = plans_of(models, corpus, StudyOptions(**how))
-    return Asked(models, plans, corpus, task, causal, "" if causal else unjudged, options)
+    return Asked(models, plans, corpus, task, causal, "" if causal else unjudged, options, corpus.name)
+
+
+def _name(source: TaskSource, rows: TaskData | Corpus) -> str:
+    """The file that rows come from, or what they are called."""
+    return Path(source.data).name if source.task is None and isinstance(source.data, str | Path) else rows.name
 
 
 def _causal(spec: ModelSpec) -> bool:
@@ -214,7 +221,11 @@ def _compute(asked: Asked, weights: tuple[Pair, tuple[ModelInfo, ...], dict[str,
     shown = asked.options.examples and layer is not None
     return Diff(
         study=study,
-        data={"name": asked.task.name if asked.task else asked.corpus.name, "rows": len(asked.corpus)},
+        data={
+            "name": asked.name,
+            "rows": len(asked.corpus),
+            "train": len(asked.task.train) if asked.task else 0,
+        },
         weights=compare_weights(*weights, WeightsOptions(asked.options.rank), running) if weights else None,
         language=language,
         unjudged=asked.unjudged,
