@@ -3,7 +3,7 @@
     python bench/scale.py items --model MPNET --data en_ewt-ud-dev.conllu   # times of items, schedule at 2, 16, 128
     python bench/scale.py engines --model MPNET --data ... --rounds 3       # two Ray workers against two processes
     python bench/scale.py store --model MODEL ... --data ...                # what --store float16 changes
-    python bench/scale.py paper --items items.json                          # measured rates, extrapolated on paper
+    python bench/scale.py paper --items items.json --fewer fewer.json       # measured rates, extrapolated on paper
 
 Times are CPU seconds of one thread, but for `engines`, whose contenders take turns: wall seconds, and CPU seconds of
 all processes of the session. docs/scale.md has the numbers of the run it names.
@@ -28,13 +28,13 @@ from typing import Any
 HERE = Path(__file__).resolve().parents[1]
 LINEAR = ("ckasim", "ckasim-debiased", "svsim", "pwsim", "procrustes", "neuronsim", "mixedsim")
 WORKERS = (2, 16, 128)
-RAY_ITEM = 0.002
-"""Seconds that Ray takes for one item beside its work; `items --ray` measures it."""
+RAY_ITEM = 0.005
+"""Seconds that Ray takes for one item beside its work: 500 items that do nothing took 2.2 s on two busy cores."""
 
 
 def main() -> None:
     args = _arguments()
-    {"items": items, "engines": engines, "store": store, "paper": paper}[args.what](args)
+    {"items": items, "schedule": again, "engines": engines, "store": store, "paper": paper}[args.what](args)
 
 
 # --- times of items, and a schedule made of them ----------------------------------------------------------------------
@@ -92,47 +92,64 @@ def items(args: argparse.Namespace) -> None:
     simulate(measured)
 
 
+def again(args: argparse.Namespace) -> None:
+    """The schedule from items measured before."""
+    simulate(json.loads(args.items.read_text()))
+
+
 def simulate(measured: dict[str, Any]) -> None:
-    """The schedule of the measured items on so many workers, and of a run with four times the layers."""
-    print("| workers | wall s | efficiency | of it lost at barriers | of it start | items only, 4x layers |")
-    print("|---|---|---|---|---|---|")
-    larger = {**measured, "stages": [_grown(s, 4) for s in measured["stages"]]}
-    larger["total"] = sum(sum(s["seconds"]) for s in larger["stages"]) + _between(measured)
-    for workers in WORKERS:
-        wall, idle, start = schedule(measured, workers)
-        used = measured["total"] / (wall * workers)
-        many, *_ = schedule(larger, workers)
-        print(f"| {workers} | {wall:.1f} | {used:.0%} | {idle / (wall * workers):.0%} | {start / wall:.0%}"
-              f" | {larger['total'] / (many * workers):.0%} |")  # fmt: skip
+    """The schedule of the measured items on so many workers, and of larger runs made of such items."""
+    print("| run | core-hours | " + " | ".join(f"{w} workers: wall, efficiency" for w in WORKERS) + " |")
+    print("|---" * (2 + len(WORKERS)) + "|")
+    for name, layers, words in RUNS:
+        run = grown(measured, layers, words)
+        cells = [f"{run['total'] / 3600:.2f}"]
+        for workers in WORKERS:
+            wall = schedule(run, workers)
+            cells.append(f"{wall:,.0f} s, {run['total'] / (wall * workers):.0%}")
+        print(f"| {name} | {' | '.join(cells)} |")
 
 
-def schedule(measured: dict[str, Any], workers: int) -> tuple[float, float, float]:
-    """Wall seconds, worker seconds idle at the ends of steps, and seconds of starting.
+RUNS = (
+    ("as measured", 1, 1),
+    ("10 times the models", 10, 1),
+    ("10 times the words", 1, 10),
+    ("10 times the models, 100 times the words", 10, 100),
+)
+
+
+def grown(measured: dict[str, Any], models: int, words: int) -> dict[str, Any]:
+    """So many times the models and words: more items where they are shards, longer ones where they are not."""
+    stages, between = [], measured["total"] - sum(sum(s["seconds"]) for s in measured["stages"])
+    for stage in measured["stages"]:
+        name, seconds = stage["name"], stage["seconds"]
+        if name == "read_texts":
+            stages += [{**stage, "seconds": seconds * words}] * models  # a step for each model
+        elif name == "_transform":
+            stages.append({**stage, "seconds": seconds * words * models})
+        elif name == "_draw":  # some pairs of layers, drawn
+            stages.append({**stage, "seconds": [s * words for s in seconds]})
+        else:
+            more = models**2 if name == "_score_tile" else models
+            stages.append({**stage, "seconds": [s * words for s in seconds] * more})
+    total = between + sum(sum(s["seconds"]) for s in stages)
+    return {**measured, "stages": stages, "total": total, "between": between}
+
+
+def schedule(run: dict[str, Any], workers: int) -> float:
+    """Wall seconds.
 
     As `Run.map` and the engines do it: an item goes to the first worker that is free, in order; a step ends with its
-    last item; what this process does between steps is done by nobody else. A worker opens a model once.
+    last item; what the driver does between steps is done by nobody else. A worker starts once and opens each model.
     """
-    wall, idle = measured["imports"], 0.0
-    for stage in measured["stages"]:
-        reads = stage["name"] == "read_texts"
-        busy = [measured["open"] if reads else 0.0] * min(workers, len(stage["seconds"]))
-        heapq.heapify(busy)
+    wall = run["imports"] + run["between"]
+    for stage in run["stages"]:
+        begin = run["open"] if stage["name"] == "read_texts" else 0.0
+        busy = [begin] * min(workers, len(stage["seconds"]))
         for seconds in stage["seconds"]:
             heapq.heappush(busy, heapq.heappop(busy) + seconds + RAY_ITEM)
         wall += max(busy)
-        idle += workers * max(busy) - sum(stage["seconds"])
-    return wall + _between(measured), idle, measured["imports"]
-
-
-def _between(measured: dict[str, Any]) -> float:
-    """CPU seconds of the driver, that no worker shares."""
-    return float(measured["total"] - sum(sum(s["seconds"]) for s in measured["stages"]))
-
-
-def _grown(stage: dict[str, Any], times: int) -> dict[str, Any]:
-    """A step with so many times the layers: tiles of pairs grow with the square of them, other items in proportion."""
-    pairs = stage["name"] == "_score_tile"
-    return {**stage, "seconds": stage["seconds"] * times ** (2 if pairs else 1)}
+    return float(wall)
 
 
 def _opening(model: str) -> float:
@@ -217,7 +234,7 @@ def store(args: argparse.Namespace) -> None:
     found, bytes_kept = {}, {}
     for kind in ("float32", "float16"):
         with tempfile.TemporaryDirectory(dir=args.scratch) as folder:
-            asked = {**_asked(args), "measures": ("all",), "keep": True, "store": kind}
+            asked = {**_asked(args), "measures": ("all",), "keep": True, "store": kind, "workers": 1}
             found[kind] = compare(args.model, data=args.data, out=Path(folder) / "run", **asked)
             bytes_kept[kind] = sum(p.stat().st_size for p in Path(folder).glob("run/parts/layers-*.safetensors"))
     whole, half = found["float32"], found["float16"]
@@ -237,34 +254,37 @@ def store(args: argparse.Namespace) -> None:
 
 def paper(args: argparse.Namespace) -> None:
     """The measured rates, and what they come to elsewhere."""
-    m = json.loads(args.items.read_text())
-    sums = {s["name"]: sum(s["seconds"]) for s in m["stages"]}
-    n, d, layers = m["rows"], m["width"], m["layers"]
+    many, few = (json.loads(path.read_text()) for path in (args.items, args.fewer))
+    d, layers = many["width"], many["layers"]
     pairs = layers * (layers + 1) / 2
-    rates = {
-        "read_texts": 2 * 12 * (layers - 2) * d**2 * n * TOKENS_PER_WORD / sums["read_texts"],
-        "_fit": 2 * n * d**2 * layers / sums["_fit"],
-        "_score_tile": 2 * n * d**2 * pairs / sums["_score_tile"],
-    }
-    print("measured here, FLOP that the formula counts per CPU second of one core:")
-    for name, rate in rates.items():
-        print(f"  {name.strip('_')}: {rate:.2e}")
-    print("\n| models | layers | width | words | reading, core-h | bases, core-h | pairs, core-h"
-          " | disk float32 | float16 | coordinates | memory per worker |\n" + "|---" * 11 + "|")  # fmt: skip
+    seconds = {name: [sum(sum(s["seconds"]) for s in m["stages"] if s["name"] == name) for m in (many, few)]
+               for name in ("read_texts", "_fit", "_transform", "_score_tile")}  # fmt: skip
+    rows = many["rows"], few["rows"]
+    reads = 2 * 12 * (layers - 2) * d**2 * rows[0] * TOKENS_PER_WORD / seconds["read_texts"][0]
+    # What grows with the rows, and what a layer or a pair of layers takes however many there are.
+    slope = {name: (s[0] - s[1]) / (rows[0] - rows[1]) for name, s in seconds.items()}
+    fixed = {name: max(0.0, s[0] - slope[name] * rows[0]) for name, s in seconds.items()}
+    layer, pair = (2 * d**2 * n / slope[name] for name, n in (("_fit", layers), ("_score_tile", pairs)))
+    print(f"reading: {reads:.2e} FLOP (2 x weights x tokens) per CPU second")
+    print(f"a layer: {layer:.2e} FLOP (2 n d^2) per CPU second, and {fixed['_fit'] / layers:.2f} s (d^3)")
+    print(f"a pair: {pair:.2e} FLOP (2 n d^2) per CPU second, and {fixed['_score_tile'] / pairs:.3f} s (d^3)")
+    print("\n| models | layers | width | words | reading, core-h | layers, core-h | pairs, core-h | of these with the"
+          " base only | disk float32 | float16 | coordinates | memory of a worker |\n" + "|---" * 12 + "|")  # fmt: skip
     for models, depth, width, words in PLANS:
-        every = models * depth
-        forward = 2 * 12 * width**2 * every * words * TOKENS_PER_WORD
-        bases, tiles = 2 * words * width**2 * every, 2 * words * width**2 * every * (every + 1) / 2
-        hours = [w / rates[k] / 3600 for k, w in zip(rates, (forward, bases, tiles), strict=True)]
-        cells = every * width * words
-        worker = 8 * width**2 * (SIDE_PRODUCTS + 2) + 4 * 2048 * width * 8
-        print(f"| {models} | {depth} | {width:,} | {words:.0e} | " + " | ".join(f"{h:.2g}" for h in hours)
-              + f" | {_size(4 * cells)} | {_size(2 * cells)} | {_size(4 * cells)} | {_size(worker)} |")  # fmt: skip
+        every, cube = models * depth, (width / d) ** 3
+        forward = 2 * 12 * width**2 * every * words * TOKENS_PER_WORD / reads
+        bases = every * (2 * words * width**2 / layer + cube * fixed["_fit"] / layers)
+        one = 2 * words * width**2 / pair + cube * fixed["_score_tile"] / pairs
+        all_pairs, with_base = one * every * (every + 1) / 2, one * (models - 1) * depth * (2 * depth + 1)
+        hours = " | ".join(f"{s / 3600:,.2g}" for s in (forward, bases, all_pairs, with_base))
+        cells, worker = every * width * words, 8 * width**2 * (HELD + 2) + 4 * 2048 * width * 8
+        print(f"| {models} | {depth} | {width:,} | {words:.0e} | {hours}"
+              f" | {_size(4 * cells)} | {_size(2 * cells)} | {_size(4 * cells)} | {_size(worker)} |")  # fmt: skip
 
 
 TOKENS_PER_WORD = 1.3
-SIDE_PRODUCTS = 16
-"""Products of a tile of pairs that are held at once, if there is memory for them."""
+HELD = 16
+"""Products of a tile of pairs that are held at once, if --memory has room for them; one at least."""
 PLANS = (
     (2, 13, 768, 1e4), (2, 13, 768, 1e6), (20, 13, 768, 1e5), (20, 25, 1024, 1e5), (100, 80, 8192, 1e5),
     (100, 80, 8192, 1e6), (100, 80, 8192, 1e8),
@@ -292,13 +312,14 @@ def _environment() -> dict[str, str]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("what", choices=("items", "engines", "store", "paper"))
+    parser.add_argument("what", choices=("items", "schedule", "engines", "store", "paper"))
     parser.add_argument("--model", nargs="*", default=[])
     parser.add_argument("--data")
     parser.add_argument("--limit", type=int, default=800, help="sentences; 800 of UD English dev have 10,000 words")
     parser.add_argument("--random-init", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--items", type=Path, default=Path("items.json"), help="file of measured items")
+    parser.add_argument("--fewer", type=Path, default=Path("fewer.json"), help="the same with fewer rows (paper)")
     parser.add_argument("--scratch", type=Path, help="folder for temporary run folders")
     return parser.parse_args()
 

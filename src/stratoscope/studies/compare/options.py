@@ -41,13 +41,13 @@ class CompareOptions(Working):
     standardise: bool = option(False, "Z-score the two parts of the localization score first.")
     batch_tokens: int | None = batch_tokens()
     memory: float | None = memory()
-    store: str = option(
-        "float32", "Precision of activations on disk: float32, or float16, which takes half; the change is reported."
-    )
     keep: bool = option(False, "Keep activations in the run folder for later comparisons.", work=True)
     overwrite: bool = overwrite()
     save_activations: str | None = option(
         None, "Save all words' vectors to an .hdf5 or NeuroX .json file; several models: one file each.", work=True
+    )
+    store: str = option(
+        "float32", "Precision of activations on disk: float32, or float16, which takes half; the change is reported."
     )
 
     @property
