@@ -4,11 +4,16 @@
     python bench/attention.py --sentences 50   # a small round; nothing is written
 
 What is compared: 2 models × 12 layers × 12 heads, 500 made-up sentences of about 25 words, every layer with every
-other. The loops do what published code does (github.com/johnmwu/contextual-corr-analysis, last version: all sentences
-held, a broadcast over the heads of two layers for each sentence); they are timed on the first sentences and scaled.
-Ours is `HeadSums.update` as the study calls it, group by group of sentences, made when needed. Every run is a
-process of its own with one thread, contenders take turns; times are CPU seconds without making the sentences, ratios
-medians over the rounds, memory the peak of the process less that of one that does nothing.
+other. The loops do the work of published code (github.com/johnmwu/contextual-corr-analysis, last version): all
+sentences held, a tensor for each layer; for each pair of layers and each sentence a broadcast over the heads of both
+with every intermediate stored, the result copied to numpy, then the best partner of each head. They are timed on all
+sentences of some pairs of layers, and scaled to all pairs. `torch.norm` was difference, square, sum and root in the
+torch of 2019 and is one fused pass after the difference today: both are timed. Ours is `HeadSums.update` as the study
+calls it, group by group of sentences, made when needed. Every run is a process of its own with one thread, contenders
+take turns; times are CPU seconds without making the sentences, ratios medians over the rounds, memory the peak of the
+process less that of one that does nothing. Threads: seconds by the clock of ours with one and with two, beside what
+two processes of one thread each, which is how a study works, take when they run at once: what the machine's second
+core is worth at that moment.
 """
 
 from __future__ import annotations
@@ -20,18 +25,34 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import date
 from itertools import combinations
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from meter import machine
+from report import _table
+from validation_report import with_section
+
 HERE = Path(__file__).resolve().parent
 LAYERS, HEADS, WORDS, GROUP = 24, 12, 25, 10
-SAMPLE = 10
-"""Sentences that the loops are timed on."""
+TIMED = {"frobenius": 24, "frobenius-2019": 24, "pearson": 6, "js": 3}
+"""Pairs of layers that the loops are timed on, of 276."""
 GOALS = {"frobenius": 15, "pearson": 40, "js": 15}
-NAMES = tuple(GOALS)
-HEADING, REAL = "## Attention", "## Attention on real weights"
+ROWS: tuple[tuple[str, str, str, int], ...] = (
+    ("frobenius", "frobenius", "frobenius", GOALS["frobenius"]),
+    ("frobenius, `torch.norm` in steps as in 2019", "frobenius-2019", "frobenius", GOALS["frobenius"]),
+    ("pearson", "pearson", "pearson", GOALS["pearson"]),
+    ("js", "js", "js", GOALS["js"]),
+    ("frobenius, ours without numba", "frobenius", "frobenius numpy", 0),
+    ("js, ours without numba", "js", "js numpy", 0),
+    ("all seven measures together", "", "all", 0),
+)
+"""Label, loop, ours, goal."""
+QUIET = 1.0
+"""Load average up to which seconds by the clock say something of threads."""
+HEADING = "## Attention"
 
 
 def sentence(k: int) -> Any:
@@ -57,25 +78,37 @@ def nothing(name: str, sentences: int) -> float:
 
 
 def loops(name: str, sentences: int) -> float:
+    import numpy as np
     import torch
 
     torch.set_num_threads(1)
-    held = [torch.from_numpy(sentence(k)) for k in range(sentences)]
-    few = held[:SAMPLE]
-    layers = [[s[k * HEADS : (k + 1) * HEADS] for s in few] for k in range(LAYERS)]
+    layers: list[list[Any]] = [[] for _ in range(LAYERS)]
+    for k in range(sentences):
+        for layer, part in zip(layers, torch.from_numpy(sentence(k)).split(HEADS), strict=True):
+            layer.append(part.clone())
+    pairs = list(combinations(range(LAYERS), 2))
+    chosen = pairs[:: len(pairs) // TIMED[name]]
     start = time.process_time()
-    for x, y in combinations(layers, 2):
-        total = torch.zeros(HEADS, HEADS)
-        for a, b in zip(x, y, strict=True):
-            total += PLAIN[name](a[:, None], b[None])
-    size, whole = (sum(s[0].numel() for s in part) for part in (few, held))
-    return (time.process_time() - start) * whole / size
+    for first, second in chosen:
+        each = np.zeros((sentences, HEADS, HEADS))
+        for k, (a, b) in enumerate(zip(layers[first], layers[second], strict=True)):
+            each[k] = PLAIN[name](a[:, None], b[None]).cpu().numpy()
+        similarity = 1 - each.mean(axis=0)
+        for axis in (1, 0):
+            similarity.max(axis=axis).mean()
+            similarity.argmax(axis=axis)
+    return (time.process_time() - start) * len(pairs) / len(chosen)
 
 
 def _plain_frobenius(a: Any, b: Any) -> Any:
     import torch
 
     return torch.norm(a - b, p="fro", dim=(2, 3))
+
+
+def _plain_frobenius_2019(a: Any, b: Any) -> Any:
+    apart = a - b
+    return (apart * apart).sum(dim=(2, 3)).sqrt()
 
 
 def _plain_pearson(a: Any, b: Any) -> Any:
@@ -95,27 +128,34 @@ def _plain_js(a: Any, b: Any) -> Any:
 
 PLAIN: dict[str, Callable[[Any, Any], Any]] = {
     "frobenius": _plain_frobenius,
+    "frobenius-2019": _plain_frobenius_2019,
     "pearson": _plain_pearson,
     "js": _plain_js,
 }
 
 
-def ours(name: str, sentences: int) -> float:
+def ours(name: str, sentences: int, threads: int | None = None) -> float:
+    """CPU seconds of one thread, or, with `threads`, seconds by the clock."""
     import numpy as np
     import torch
+    from threadpoolctl import ThreadpoolController
 
-    from stratoscope.measures.attention import mixtures
+    from stratoscope.measures.attention import kernels
     from stratoscope.measures.attention.rows import HeadRows
     from stratoscope.measures.attention.sums import HeadSums
     from stratoscope.measures.attention.table import attention_measure, attention_measures
 
-    torch.set_num_threads(1)
-    name, _, kernel = name.partition(" ")
-    if kernel:  # as without numba
-        mixtures._kernel = lambda: None  # type: ignore[assignment]
-    mixtures.mixture_sums(np.ones((2, 2), np.float32))  # compiled before the clock starts
+    torch.set_num_threads(threads or 1)
+    name, _, plain = name.partition(" ")
+    if plain:  # as without numba
+        kernels._module = lambda: None  # type: ignore[assignment]
     wanted = attention_measures(["all"]) if name == "all" else (attention_measure(name),)
-    sums, spent = HeadSums(frozenset(s for m in wanted for s in m.needs)), 0.0
+    needs = frozenset(s for m in wanted for s in m.needs)
+    rows_of_two = np.full((2, 4), 0.5, np.float32), np.array([2, 2]), np.array([2])
+    HeadSums(needs).update(HeadRows(*rows_of_two))  # compiled before the clock starts
+    sums, spent = HeadSums(needs), 0.0
+    clock = time.perf_counter if threads else time.process_time
+    ThreadpoolController().limit(limits=1, user_api="blas")  # as in a run: `engine.local.InProcess`
     for first in range(0, sentences, GROUP):
         made = [sentence(k) for k in range(first, min(first + GROUP, sentences))]
         rows = HeadRows(
@@ -123,9 +163,9 @@ def ours(name: str, sentences: int) -> float:
             np.concatenate([np.full(s.shape[1], s.shape[1]) for s in made]),
             np.array([s.shape[1] for s in made]),
         )
-        start = time.process_time()
+        start = clock()
         sums.update(rows)
-        spent += time.process_time() - start
+        spent += clock() - start
     return spent
 
 
@@ -164,46 +204,67 @@ def _timed(work: Callable[[], Any]) -> float:
 # --- rounds
 
 
-def run(contender: str, name: str, sentences: int) -> tuple[float, float]:
-    """CPU seconds and peak bytes of one process."""
-    environment = {**os.environ, **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")}
+def begun(contender: str, name: str, sentences: int, threads: int | None = None) -> subprocess.Popen[str]:
+    """A process of its own for one contender."""
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     command = [sys.executable, __file__, "--one", contender, name, "--sentences", str(sentences)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    seconds, peak = map(float, done.stdout.split())
+    command += ["--threads", str(threads)] if threads else []
+    environment = {**os.environ, **dict.fromkeys(names, str(threads or 1))}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[float, float]:
+    """Its seconds and peak bytes."""
+    out, _ = process.communicate()
+    if process.returncode:
+        raise SystemExit(f"{process.args} failed")
+    seconds, peak = map(float, out.split())
     return seconds, peak
+
+
+def run(contender: str, name: str, sentences: int, threads: int | None = None) -> tuple[float, float]:
+    return ended(begun(contender, name, sentences, threads))
+
+
+def at_once(name: str, sentences: int) -> float:
+    """Seconds by the clock of the slower of two processes of one thread that run at the same time."""
+    both = [begun("ours", name, sentences, 1) for _ in range(2)]
+    return max(ended(p)[0] for p in both)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sentences", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--one", nargs=2, metavar=("CONTENDER", "MEASURE"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
         contender, name = args.one
-        seconds = {"loops": loops, "ours": ours, "nothing": nothing}[contender](name, args.sentences)
+        more = {"threads": args.threads} if args.threads else {}
+        seconds = {"loops": loops, "ours": ours, "nothing": nothing}[contender](name, args.sentences, **more)
         print(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
         return
-    runs = [(c, n) for n in NAMES for c in ("loops", "ours")] + [("ours", "js numpy"), ("ours", "all")]
+    facts, quiet = machine(), os.getloadavg()[0] < QUIET
     bare = run("nothing", "", args.sentences)[1]
-    found: dict[tuple[str, str], list[tuple[float, float]]] = {r: [] for r in runs}
+    pairs = sorted({pair for row in ROWS for pair in (("loops", row[1]), ("ours", row[2])) if pair[1]})
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {pair: [] for pair in pairs}
+    clock: dict[str, list[tuple[float, float, float]]] = {name: [] for name in GOALS}
     for _ in range(args.rounds):
-        for contender, name in runs:
+        for contender, name in pairs:
             found[contender, name].append(run(contender, name, args.sentences))
+        for name, times in clock.items() if quiet else ():
+            alone, two = (run("ours", name, args.sentences, threads)[0] for threads in (1, 2))
+            times.append((alone, two, at_once(name, args.sentences)))
     tenth = run("ours", "js", args.sentences // 10)[1]
-    text = page(args, found, bare, tenth)
+    text = page(args, facts, found, clock, bare, tenth)
     print(text)
     if args.sentences >= 500:
-        from validation_report import with_section
-
         results = HERE / "RESULTS.md"
         results.write_text(with_section(results.read_text(encoding="utf-8"), text, HEADING), encoding="utf-8")
 
 
-def page(args: Any, found: Any, bare: float, tenth: float) -> str:
-    from meter import machine
-    from report import _table
-
+def page(args: Any, facts: Any, found: Any, clock: Any, bare: float, tenth: float) -> str:
     def seconds(*of: str) -> float:
         return median(s for s, _ in found[of])
 
@@ -211,36 +272,45 @@ def page(args: Any, found: Any, bare: float, tenth: float) -> str:
         return f"{(median(p for _, p in found[of]) - bare) / 1e6:.0f}"
 
     rows = []
-    for name in NAMES:
-        ratio = median(a / b for (a, _), (b, _) in zip(found["loops", name], found["ours", name], strict=True))
-        met = "yes" if ratio >= GOALS[name] else "**no**"
-        both = (f"{seconds('loops', name):.1f}", f"{seconds('ours', name):.2f}")
-        rows.append((name, *both, f"{ratio:.0f}×", f"≥ {GOALS[name]}", met, peak("loops", name), peak("ours", name)))
-    plain = seconds("ours", "js numpy")
-    rows.append(("js, without numba", f"{seconds('loops', 'js'):.1f}", f"{plain:.2f}",
-                 f"{seconds('loops', 'js') / plain:.0f}×", "", "", "", peak("ours", "js numpy")))  # fmt: skip
-    rows.append(
-        ("all seven measures together", "", f"{seconds('ours', 'all'):.2f}", "", "", "", "", peak("ours", "all"))
-    )
+    for label, theirs, mine, goal in ROWS:
+        row = [label, "", f"{seconds('ours', mine):.2f}", "", "", "", "", peak("ours", mine)]
+        if theirs:
+            both = zip(found["loops", theirs], found["ours", mine], strict=True)
+            ratio = median(a / b for (a, _), (b, _) in both)
+            row[1], row[3], row[6] = f"{seconds('loops', theirs):.1f}", f"{ratio:.1f}×", peak("loops", theirs)
+            row[4:6] = [f"≥ {goal}", "yes" if ratio >= goal else "**no**"] if goal else ["", ""]
+        rows.append(tuple(row))
+    threads = []
+    for name, times in ((name, times) for name, times in clock.items() if times):
+        alone, two, beside = (median(t[k] for t in times) for k in range(3))
+        gain, worth = (median(t[0] / t[1] for t in times), median(2 * t[0] / t[2] for t in times))
+        threads.append((name, f"{alone:.2f}", f"{two:.2f}", f"{gain:.2f}×", f"{beside:.2f}", f"{worth:.2f}×"))
     head = ("measure", "loops, CPU s", "ours, CPU s", "ratio", "goal", "met", "loops, MB", "ours, MB")
     rates = throughput()
     best = max(rates["numpy log, float32"], rates["torch log, float32"])
     mine = rates["our kernel, (a + b) log(a + b) summed"]
     logs = [(name, f"{rate:.2f}", f"{rate / best:.0%}") for name, rate in rates.items()]
     fewer = (tenth - bare) / 1e6
-    facts = "\n".join(f"- {name}: {value}" for name, value in machine().items())
+    listed = "\n".join(f"- {name}: {value}" for name, value in facts.items())
     sections = (
         f"{HEADING}\n\n2 models × 12 layers × 12 heads, {args.sentences} made-up sentences of about {WORDS} words,"
         " every layer with every other; one thread, contenders taking turns, medians over the"
-        f" rounds.\n\n- command: `python bench/attention.py --rounds {args.rounds}`\n{facts}",
+        f" rounds.\n\n- command: `python bench/attention.py --rounds {args.rounds}` ({date.today()})\n{listed}",
         _table(head, rows),
         "Memory is beyond an idle process's; numba's compiler takes most of ours. With a tenth of the sentences js"
         f" takes {fewer:.0f} MB.",
         _table(("one thread", "billion logarithms a second", "of the faster library"), logs),
         f"The kernel takes {mine / best:.0%} of the logarithms a second that the faster library's bare logarithm"
         " reaches, with the sum, the product and the reduction included.",
+        *(_scaling(threads) if threads else (f"Two threads were not timed: the load was above {QUIET} at the start.",)),
     )
     return "\n\n".join(sections) + "\n"
+
+
+def _scaling(threads: list[tuple[str, ...]]) -> tuple[str, str]:
+    head = ("seconds by the clock", "1 thread", "2 threads", "gain", "2 processes of 1 thread at once", "gain")
+    last = "The last column is what the second core was worth: twice the work in the time of the slower process."
+    return _table(head, threads), last
 
 
 if __name__ == "__main__":

@@ -9,9 +9,11 @@ import pytest
 from attention_cases import SLOW, awkward, flat, sentence, slow_similarity
 
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.measures.attention.distances import distance_sums
 from stratoscope.measures.attention.layers import HeadAxis, group_weights, matched, score_panel, weighted
 from stratoscope.measures.attention.mixtures import mixture_sums
 from stratoscope.measures.attention.rows import Doubles, HeadRows
+from stratoscope.measures.attention.standardise import unit_rows
 from stratoscope.measures.attention.sums import COUNTS, PAIRS, SCATTER, SKIPPED, TOTAL, HeadSums, full
 from stratoscope.measures.attention.table import MEASURES, attention_measure, attention_measures
 from stratoscope.measures.similarity import similarity
@@ -63,7 +65,8 @@ def test_sentences_add_up_however_they_are_cut(name: str) -> None:
 def test_a_long_sentence_in_parts_gives_the_same_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = flat(awkward())
     whole = sums_of(rows).sums
-    monkeypatch.setattr("stratoscope.measures.attention.sums.DOUBLES", 7 * len(rows.values))
+    for module in ("sums", "distances"):
+        monkeypatch.setattr(f"stratoscope.measures.attention.{module}.DOUBLES", 7 * len(rows.values))
     assert len(list(rows.chunks(7))) > len(rows.words)
     for name, value in sums_of(rows).sums.items():
         np.testing.assert_allclose(value, whole[name], rtol=0, atol=1e-6 * len(rows.lengths))  # of a mean: 1e-6
@@ -105,6 +108,33 @@ def test_numpy_and_the_compiled_kernel_give_the_same_numbers() -> None:
     v = rows.values.astype(np.float64)
     x = v[3] + v[17]
     assert compiled[3, 17] == pytest.approx(np.sum(x[x > 0] * np.log(x[x > 0])) / n, abs=2e-7)
+
+
+def test_distances_are_the_same_with_and_without_the_compiled_kernel() -> None:
+    pytest.importorskip("numba")
+    sentences = [sentence(n, seed=n, heads=30) for n in (1, 9, 40, 120)]
+    rows, weights = flat(sentences), np.array([[1.0, 1, 1, 1], [0.5, 2, 3, 0]])
+    plain, compiled = (distance_sums(rows, weights, compiled=c) for c in (False, True))
+    np.testing.assert_allclose(np.triu(compiled), np.triu(plain), atol=2e-6, rtol=0)  # of sums of four sentences
+    np.testing.assert_array_equal(distance_sums(rows, weights, compiled=True, threads=3), compiled)
+    apart = [np.linalg.norm(s[3].astype(np.float64) - s[17].astype(np.float64)) for s in sentences]
+    assert compiled[:, 3, 17] == pytest.approx(weights @ apart, abs=1e-6)
+    twins = [np.linalg.norm(s[4].astype(np.float64) - s[5].astype(np.float64)) for s in sentences]
+    assert compiled[0, 4, 5] == pytest.approx(sum(twins), rel=1e-6)  # nothing cancels: better than products
+    assert 0 < sum(twins) < 1e-3
+
+
+def test_unit_rows_are_the_same_with_and_without_the_compiled_kernel() -> None:
+    pytest.importorskip("numba")
+    rows = flat([sentence(n, seed=n, heads=9) for n in (1, 2, 9, 120)])
+    (plain, varied), (compiled, also) = (unit_rows(rows, 1e-6, compiled=c) for c in (False, True))
+    np.testing.assert_allclose(compiled, plain, atol=2e-7)
+    np.testing.assert_array_equal(also, varied)
+    assert not varied[2].any()  # uniform
+    assert not varied[:, 0].any()  # one target
+    assert varied[3, 1:].all()
+    for one, other in zip(unit_rows(rows, 1e-6, compiled=True, threads=3), (compiled, also), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_sums_of_different_kinds_are_not_added() -> None:

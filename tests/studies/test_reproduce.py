@@ -23,7 +23,7 @@ from stratoscope.probes.objective import Penalties
 from stratoscope.report.outline import sections_of
 from stratoscope.report.write import write_report
 from stratoscope.results.reproduction import Reproduction
-from stratoscope.studies.reproduce.cost import FORWARD, TOKENS_PER_WORD, estimate, shown
+from stratoscope.studies.reproduce.cost import FORWARD, TOKENS_PER_WORD, _text, estimate, shown
 from stratoscope.studies.reproduce.jobs import jobs_of
 from stratoscope.studies.reproduce.options import ReproduceOptions
 from stratoscope.studies.reproduce.protocol import ANALYSES, parse_protocol, protocols, read_protocol
@@ -325,6 +325,24 @@ def test_the_cost_of_reading_grows_with_words_blocks_and_squared_width(checkpoin
     assert cost("base") == pytest.approx(reading + 200 * (4 * 32) ** 2)
     assert cost("base", set=("bootstrap=0", "limit=5")) == pytest.approx(cost("base") / 10)
     assert cost("base", "other") > cost("base") + cost("other")
+
+
+def test_the_cost_of_attention_grows_with_the_square_of_the_sentence_and_not_with_resamples(
+    checkpoints: Path, tmp_path: Path
+) -> None:
+    def cost(text: str, *set: str) -> float:
+        (tmp_path / "t.txt").write_text(text)
+        _text.cache_clear()
+        given = ReproduceOptions(models=(str(checkpoints / "base"),), data=str(tmp_path / "t.txt"), set=set)
+        (job,) = jobs_of(read_protocol("wu2020", "fig4"), given, tmp_path)
+        found, why = estimate(job, {})
+        assert not why
+        return found
+
+    short = cost("a b c d\n" * 50)
+    assert cost("a b c d\n" * 100) == pytest.approx(2 * short)
+    assert cost("a b c d e f g h\n" * 50) > 2 * short
+    assert cost("a b c d\n" * 50, "bootstrap=0") == short
 
 
 def test_what_is_not_known_is_said(checkpoints: Path, rows: str, text: str, tmp_path: Path) -> None:

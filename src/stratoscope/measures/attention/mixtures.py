@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from importlib import import_module
 
 import numpy as np
-import torch
 
+from stratoscope.measures.attention.kernels import in_threads, kernel
 from stratoscope.measures.attention.rows import Doubles, Floats
 
 PLACES, TOGETHER = 1024, 32
@@ -18,34 +14,18 @@ PLACES, TOGETHER = 1024, 32
 TINY = 1e-300
 """Stands for 0, whose logarithm numpy would warn of; x log x is 1e-297 there."""
 
-Fill = Callable[[Floats, int, int, Doubles], None]
-
 
 def mixture_sums(values: Floats, *, compiled: bool | None = None, threads: int | None = None) -> Doubles:
     """(heads, heads), upper triangle: S_ij = Σ (a + b) ln(a + b) over all values a of head i and b of head j.
 
     `compiled` asks for numba's kernel or for numpy; by default the kernel, where numba is installed.
     """
-    kernel = _kernel() if compiled is None or compiled else None
-    if compiled and kernel is None:
-        raise ValueError("numba is not installed")
-    fill, threads = kernel or _rows_, threads or torch.get_num_threads()
-    out = np.zeros((len(values), len(values)))
-    if threads == 1:
-        fill(values, 0, 1, out)
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(lambda k: fill(values, k, threads, out), range(threads)))
-    return out * math.log(2) if kernel else out
-
-
-@cache
-def _kernel() -> Fill | None:
-    try:
-        fill: Fill = import_module("stratoscope.measures.attention.compiled").mixture_rows_
-    except ImportError:
-        return None
-    return fill
+    fill, out = kernel("mixture_rows_", compiled), np.zeros((len(values), len(values)))
+    if fill is None:
+        in_threads(lambda first, step: _rows_(values, first, step, out), threads)
+        return out
+    in_threads(lambda first, step: fill(values, first, step, out), threads)
+    return out * math.log(2)
 
 
 def _rows_(values: Floats, first: int, step: int, out: Doubles) -> None:

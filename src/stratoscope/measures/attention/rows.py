@@ -12,6 +12,8 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+DOUBLES = 2_000_000
+"""Weights taken to float64 at once, about: of a long sentence some rows after the other."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +30,18 @@ class HeadRows:
     words: Ints
     """(sentences,): rows of each sentence."""
 
+    @property
+    def edges(self) -> Ints:
+        """(sentences + 1,): where the targets of each sentence begin, and the end of the last."""
+        places = np.concatenate([[0], np.cumsum(self.lengths)])
+        found: Ints = places[np.concatenate([[0], np.cumsum(self.words)])]
+        return found
+
     def sentences(self) -> Iterator[HeadRows]:
         """Each sentence as rows of its own."""
         ends = np.cumsum(self.words)
-        places = np.concatenate([[0], np.cumsum(self.lengths)])
-        for first, last in zip(ends - self.words, ends, strict=True):
-            one = self.values[:, places[first] : places[last]]
-            yield HeadRows(one, self.lengths[first:last], np.array([last - first]))
+        for first, last, (a, b) in zip(ends - self.words, ends, pairwise(self.edges), strict=True):
+            yield HeadRows(self.values[:, a:b], self.lengths[first:last], np.array([last - first]))
 
     def chunks(self, places: int) -> Iterator[HeadRows]:
         """The same rows in runs of about so many places, at least one row each; for what needs no whole sentence."""

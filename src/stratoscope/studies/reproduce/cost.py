@@ -29,6 +29,10 @@ FORWARD = 24.0
 """Operations per token, block and squared width: two for each of the 12 d² weights of a block."""
 BACKWARD = 2.0
 """A training step's backward pass in units of its forward pass."""
+EAGER = 3.0
+"""Reading attention weights, between words, in units of a forward pass."""
+HEAD_WIDTH, HEAD_PAIR = 64, 20.0
+"""Neurons of a head, about, and operations per pair of heads and of words: logarithms take most of them."""
 
 EXACT = 60.0
 """Operations per row and squared width of all exact maps together."""
@@ -49,7 +53,10 @@ def estimate(job: Job, shapes: dict[str, tuple[int, int]]) -> tuple[float, str]:
         if hasattr(job.chosen(), "method") and job.task is None:
             return _aligning(job, sides), ""
         if job.task is None:
-            words = _text(str(job.data), job.chosen().limit)
+            words, pairs = _text(str(job.data), job.chosen().limit)
+            if job.run == "attention":
+                heads = sum(blocks * width / HEAD_WIDTH for blocks, width in sides)
+                return EAGER * _reading(sides, words) + pairs * heads**2 / 2 * HEAD_PAIR, ""
             return _reading(sides, words) + (1 + job.chosen().bootstrap) * _scoring(sides, words), ""
         if job.analysis.trains:
             shapes |= {f"{job.name}/": sides[0]}
@@ -91,11 +98,12 @@ def _looked_at(source: str) -> tuple[int, int]:
 
 
 @cache
-def _text(data: str, limit: int | None) -> float:
-    """Words of a text, or of a sample of its sentences."""
+def _text(data: str, limit: int | None) -> tuple[float, float]:
+    """Words of a text, or of a sample of its sentences, and pairs of words of one sentence."""
     corpus = read_corpus(data)
-    words = sum(len(words_of(s)) for s in corpus.sentences)
-    return words * (1.0 if limit is None else min(1.0, limit / len(corpus)))
+    words = [len(words_of(s)) for s in corpus.sentences]
+    share = 1.0 if limit is None else min(1.0, limit / len(corpus))
+    return share * sum(words), share * sum(n * n for n in words)
 
 
 @cache
@@ -125,7 +133,7 @@ def _aligning(job: Job, sides: Sequence[tuple[int, int]]) -> float:
     """Reading, and fitting: exact maps by decompositions of both spaces, networks by passes over the rows."""
     chosen = job.chosen()
     rows = float(chosen.train + chosen.test)
-    flop = _reading(sides, _text(job.data, int(rows))) if job.data else 0.0
+    flop = _reading(sides, _text(job.data, int(rows))[0]) if job.data else 0.0
     widths: list[float]
     if job.run == "study recovery":
         widths = [float(d) for d in chosen.dim] * chosen.truths
