@@ -80,6 +80,7 @@ def test_a_folder_with_splits_and_a_rare_tag(tmp_path: Path) -> None:
         (rows(30, "a"), ("two tags", "'a' only")),
         ("", ("without words",)),
         ("".join(json.dumps({"words": ["w"], "t": [k / 7]}) + "\n" for k in range(50)), ("numeric",)),
+        ('{"words": ["a", "b"], "t": [0.5, 2.25]}\n' * 4, ("numeric",)),
         (json.dumps({"words": ["a", "b"], "t": ["x"]}) + "\n", ("line 1", "2 tags", "got 1")),
         (json.dumps({"words": ["a"], "u": ["x"]}) + "\n", ("'t'", "u")),
         ("{\n", ("line 1", "JSON")),

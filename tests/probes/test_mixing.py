@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from stratoscope.probes.metric import Metric
 from stratoscope.probes.mixing import Mixing
 
 D, PAIRS = 4, 2
@@ -21,7 +22,7 @@ def run(steps: int, *, forget: bool = False) -> tuple[torch.Tensor, torch.Tensor
     for step in range(steps):
         if forget and step == steps - 1:
             mixing.forget(torch.tensor([True, False]))
-        mixing.add((mixed, bias), (apply(mixed), bias), torch.eye(D))
+        mixing.add((mixed, bias), (apply(mixed), bias), Metric.common(torch.eye(D), 1))
         last, (mixed, _) = mixed, mixing.mixed()
         plain = apply(plain)
     if forget:

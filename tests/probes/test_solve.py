@@ -127,3 +127,14 @@ def test_forbidden_neurons_stay_at_zero_as_if_they_were_not_there() -> None:
     for column, size in enumerate((5, 9)):
         alone = solve(case.features.select(torch.arange(size)), Penalties.one(1e-3, 1e-3), gap=1e-5)
         assert float(both.objective[column]) == pytest.approx(float(alone.objective[0]), abs=2e-5)
+
+
+def test_no_pass_gives_the_start_of_every_pair() -> None:
+    case = planted(n=3000, d=20, classes=5, seed=1)
+    start, solved = (solve(case.features, Penalties.grid(), passes=passes) for passes in (0, 200))
+    value = slope(case.features, start.weight, start.bias, mean=torch.zeros(20)).loss + Penalties.grid().of(
+        start.weight
+    )
+    assert start.passes == 0
+    assert (value - solved.objective < 0.2).all()
+    assert not torch.isfinite(start.objective).any()

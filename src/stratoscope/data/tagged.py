@@ -34,7 +34,7 @@ RARE = 5
 MOST_UNSEEN = 0.01
 """Share of development or test words whose tags training does not have, above which the splits do not fit together."""
 MOST_NUMBERS = 10
-"""Tags that are all numbers, and more than so many, are a quantity."""
+"""Tags that are all numbers, and more than so many or not all whole, are a quantity."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,8 @@ def tagged(name: str, property: str, splits: Mapping[str, Corpus]) -> Tagged:
         raise StratoscopeError(f"{name}: expected words with the property '{property}' in training, got none")
     if len(tags) == 1:
         raise StratoscopeError(f"{name}: expected at least two tags of '{property}' in training, got '{tags[0]}' only")
-    if len(tags) > MOST_NUMBERS and all(_is_number(tag) for tag in tags):
+    numbers = [float(tag) for tag in tags if _is_number(tag)]
+    if len(numbers) == len(tags) and (len(tags) > MOST_NUMBERS or any(not value.is_integer() for value in numbers)):
         raise StratoscopeError(
             f"{name}: expected tags, but '{property}' is numeric ({', '.join(tags[:3])} ...); choose a property of"
             " classes, or put the numbers into classes first"

@@ -1,21 +1,23 @@
 """The probe solved to a stated gap, all penalties side by side.
 
-Proximal gradient steps in the metric c_k S of the rows' covariance S (a bound of the curvature up to c: Boehning 1992),
-each solved by sweeps of coordinate descent with soft thresholds, then mixed with the steps before (`mixing`: Anderson
-acceleration; two thirds of the passes of momentum). c is from the first steps' secants. The start has a gradient
-in closed form and needs no pass.
+Proximal gradient steps in a metric of the rows (`metric`: one covariance at first, then one for every tag), each by
+sweeps of coordinate descent with soft thresholds, then mixed with the steps before (`mixing`: Anderson
+acceleration). The factor c of the metric is from the first steps' secants. The start has a gradient in closed form
+and needs no pass. Near penalties share one column of weights until that costs a probe more than a pass gains.
 
 The gap F - F* is at most the smaller of two numbers. One is certified: the distance to a feasible point of the dual
-(see `lower_bound`). The other is what the second half of the passes gained: an upper estimate wherever the error
-falls at least as fast as 1 / passes, as it does for proximal gradient. Both are absolute, in nats per word. Where
-penalties are so weak that no dual point is near (the optimum may be at infinity), only the estimate is small; a fit
-says which of the two it is.
+(see `lower_bound`). The other is what the second half of the passes in one metric gained: an upper estimate wherever
+the error falls at least as fast as 1 / passes, as it does for proximal gradient. Both are absolute, in nats per word.
+Where penalties are so weak that no dual point is near (the optimum may be at infinity), only the estimate is small; a
+fit says which of the two it is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -39,8 +41,8 @@ START = 0.05
 SECANT_PASSES, BOLD = 2, 0.6
 """Passes after which c stays, and by how much it is then less, because steps are mixed."""
 COMMON_PASSES, LOW, NEAR = 6, 0.3, 2.5
-"""The pass after which probes get a metric for every tag: that of the probe at this quantile of losses, for probes of at
-most so many times its loss."""
+"""The pass after which probes get a metric for every tag: that of the probe at this quantile of losses, for probes of
+at most so many times its loss."""
 ROUNDING = 1e-7
 """Of an objective."""
 FEWEST_OF_WIDTH = 8
@@ -173,55 +175,43 @@ class _Batch:
 
         F_q(W) - F*_q <= (F_q(W) - F_p(W)) + (F_p(W) - F*_p) for penalties p <= q, since F*_p <= F*_q.
         """
-        size, square = (v.sum((0, 1)).tolist() for v in (self.weight.abs(), self.weight.square()))
-        return [
-            [_more(self.grid, group[0], q, a, b) for q in group]
-            for group, a, b in zip(self.members, size, square, strict=True)
-        ]
+        norms = _norms(self.weight)
+        return [[_more(self.grid, group[0], q, norms[k]) for q in group] for k, group in enumerate(self.members)]
 
     def join(self) -> None:
         """Let pairs share the first step of a weaker one where that costs little."""
-        size, square = (v.sum((0, 1)).tolist() for v in (self.at.abs(), self.at.square()))
-        groups: list[list[int]] = []
-        order = sorted(range(len(self.members)), key=lambda k: float(self.grid.l1[k] + self.grid.l2[k]))
-        for q in order:
-            for group in groups:
-                p = group[0]
-                weaker = self.grid.l1[p] <= self.grid.l1[q] and self.grid.l2[p] <= self.grid.l2[q]
-                if weaker and _more(self.grid, p, q, size[p], square[p]) <= START:
-                    group.append(q)
-                    break
-            else:
-                groups.append([q])
+        norms = _norms(self.at)
+        groups = _grouped(self.grid, range(len(self.members)), lambda p, q: _more(self.grid, p, q, norms[p]), START)
         self.keep(torch.tensor([group[0] for group in groups]))
         self.members = groups
 
     def split(self, gap: float) -> None:
         """Columns of their own for members that now lose too much by sharing."""
         gains = (self._before(self.count - 3) - self.best) / 2 if self.passes > 1 else torch.full_like(self.best, START)
-        size, square = (v.sum((0, 1)).tolist() for v in (self.weight.abs(), self.weight.square()))
         columns, members, lost = [], [], []
-        for k, group in enumerate(self.members):
-            most = max(SHARED * gap, EARLY * float(gains[k]))
-            for part in _grouped(self.grid, group, size[k], square[k], most):
+        for k, (group, norms) in enumerate(zip(self.members, _norms(self.weight), strict=True)):
+            more = partial(_more, self.grid, norms=norms)
+            for part in _grouped(self.grid, group, more, max(SHARED * gap, EARLY * float(gains[k]))):
                 columns.append(k)
                 members.append(part)
-                lost.append(_more(self.grid, group[0], part[0], size[k], square[k]))
+                lost.append(more(group[0], part[0]))
         if len(columns) == len(self.members):
             return
         self.keep(torch.tensor(columns))
-        self.members, more = members, torch.tensor(lost, dtype=torch.float64)
-        self.best = self.best + more
-        self.trace = self.trace + 2 * more
+        self.members, above = members, torch.tensor(lost, dtype=torch.float64)
+        self.best = self.best + above
+        self.trace = self.trace + 2 * above  # it was not their objective that fell: what it gained counts twice
         self.trace.scatter_(0, self.count[None] - 1, self.best[None])
 
     def _before(self, count: Tensor) -> Tensor:
-        """(P,) the best objective after so many better ones."""
+        """(P,) the best objective of this number."""
         return self.trace.gather(0, count.clamp(min=0)[None])[0]
 
     def gap(self, aim: float) -> tuple[Tensor, Tensor]:
         """(P,) the certified gap where it is within the aim, else the smaller of both; and whether it is certified."""
         bound = self.best - self.low
+        if not self.passes:
+            return bound, torch.ones_like(bound, dtype=torch.bool)
         gained = self._before(self.count // 2 - 1) - self.best
         certified = (bound <= aim) | (bound <= gained) | (self.count < FEWEST_PASSES)
         return torch.where(certified, bound, gained), certified
@@ -283,17 +273,12 @@ class _Batch:
         near = loss <= NEAR * loss[k]
         if int(near.sum()) * features.classes < d / FEWEST_OF_WIDTH or features.classes * d * d > LARGEST:
             return [self]
-        c = BOLD * self.c[:, k]
-        others, self.trace, self.c = (
-            copy(self),
-            self.trace.clone(),
-            ((loss / loss[k]).sqrt() / BOLD).float().expand_as(self.c),
-        )
+        others, factor = copy(self), BOLD * self.c[:, k]
         others.keep((~near).nonzero()[:, 0])
-        self.metric = of_tags(
-            features, self.weight[..., k], self.bias[:, k], mean=first.mean, common=first.covariance, factor=c
-        )
-        self.mixing, self.trace[0], self.count = Mixing(columns), self.best, torch.ones_like(self.count)
+        weight, bias = self.weight[..., k], self.bias[:, k]
+        self.metric = of_tags(features, weight, bias, mean=first.mean, common=first.covariance, factor=factor)
+        self.c = ((loss / loss[k]).sqrt() / BOLD).float().expand_as(self.c)
+        self.mixing, self.trace, self.count = Mixing(columns), self.best[None].clone(), torch.ones_like(self.count)
         self.keep(near.nonzero()[:, 0])
         return [batch for batch in (self, others) if batch.members]
 
@@ -389,20 +374,23 @@ def _narrow(found: Slope, which: Tensor) -> Slope:
     return Slope(found.loss[which], found.weight[..., which].contiguous(), found.bias[..., which])
 
 
-def _more(grid: Penalties, p: int, q: int, size: float, square: float) -> float:
+def _norms(weight: Tensor) -> list[tuple[float, float]]:
+    """Of every column, |W|_1 and |W|^2_2."""
+    return list(zip(weight.abs().sum((0, 1)).tolist(), weight.square().sum((0, 1)).tolist(), strict=True))
+
+
+def _more(grid: Penalties, p: int, q: int, norms: tuple[float, float]) -> float:
     """What weights of these norms cost pair q more than pair p."""
-    return float(grid.l1[q] - grid.l1[p]) * size + float(grid.l2[q] - grid.l2[p]) * square
+    return float(grid.l1[q] - grid.l1[p]) * norms[0] + float(grid.l2[q] - grid.l2[p]) * norms[1]
 
 
-def _grouped(grid: Penalties, pairs: list[int], size: float, square: float, most: float) -> list[list[int]]:
-    """Pairs that may share weights of these norms: the first of each group is weaker than the others, by at most
-    `most`."""
+def _grouped(grid: Penalties, pairs: Iterable[int], more: Callable[[int, int], float], most: float) -> list[list[int]]:
+    """Pairs that may share weights: the first of a group is weaker than each other, which pays at most so much more."""
     groups: list[list[int]] = []
     for q in sorted(pairs, key=lambda k: (float(grid.l1[k] + grid.l2[k]), float(grid.l1[k]))):
         for group in groups:
             p = group[0]
-            weaker = grid.l1[p] <= grid.l1[q] and grid.l2[p] <= grid.l2[q]
-            if weaker and _more(grid, p, q, size, square) <= most:
+            if grid.l1[p] <= grid.l1[q] and grid.l2[p] <= grid.l2[q] and more(p, q) <= most:
                 group.append(q)
                 break
         else:
