@@ -47,8 +47,8 @@ class OpenModels:
     def get(self, k: int) -> OpenedModel:
         """Model k; others go when there is no room for all."""
         if k not in self.opened:
-            spec, seen = self.models[k]
-            self.opened[k] = open_model(spec, seen=seen)
+            spec, surveyed = self.models[k]
+            self.opened[k] = open_model(spec, surveyed=surveyed)
             if sum(map(_weight_bytes, self.opened.values())) > self.room:
                 self.opened = {k: self.opened[k]}
         return self.opened[k]
@@ -105,7 +105,7 @@ def read_shard(shared: Shared, item: Item) -> dict[str, Tensor]:
     """
     sums = [HeadSums(shared.wanted, shared.eps) for _ in item["sizes"]]
     ends = np.cumsum(item["sizes"])
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     empty = np.zeros(shared.axis.starts[-1], dtype=np.int64)
     sentences, words = _texts(shared.texts, item["first"], item["first"] + int(ends[-1]))
     for first, last in _pieces([len(w) for w in words], shared.axis.starts[-1]):
@@ -115,12 +115,12 @@ def read_shard(shared: Shared, item: Item) -> dict[str, Tensor]:
         for g in np.unique(group):
             sums[g].update(HeadRows.join([attention[k] for k in np.flatnonzero(group == g)]))
         for k in (k for k in item["keep"] if first <= k < last):
-            found[f"pattern.{item['first'] + k}"] = _pattern(attention[k - first])
+            tensors[f"pattern.{item['first'] + k}"] = _pattern(attention[k - first])
         del attention
         _hand_back()
     packed = [shared.axis.pack(s.sums) for s in sums]
-    found |= {name: torch.from_numpy(np.stack([p[name] for p in packed])) for name in packed[0]}
-    return found | {EMPTY: torch.from_numpy(empty)}
+    tensors |= {name: torch.from_numpy(np.stack([p[name] for p in packed])) for name in packed[0]}
+    return tensors | {EMPTY: torch.from_numpy(empty)}
 
 
 def _hand_back() -> None:

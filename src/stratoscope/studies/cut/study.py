@@ -80,9 +80,9 @@ def cut(
     check(options)
     check_rows(len(task.validation), metric_named(task.metric), budget=allowed, confidence=options.confidence)
     [side] = two_sides(tuned, None, task, options.length, progress)
-    if side.seen.layers - 1 <= options.keep:
+    if side.surveyed.layers - 1 <= options.keep:
         raise StratoscopeError(
-            f"'{side.spec.label}' has {side.seen.layers - 1} blocks and {options.keep} must stay, so there is nothing"
+            f"'{side.spec.label}' has {side.surveyed.layers - 1} blocks and {options.keep} must stay: there is nothing"
             " to cut; give a deeper model or a lower --keep"
         )
     made = run_study(

@@ -26,8 +26,8 @@ def neuron_probes(plan: Plan, shared: list[Shared], resamples: Resamples, runnin
     """The ranked neurons of every model."""
     options = plan.options
     items: list[dict[str, Any]] = [
-        {"model": m, "layers": list(range(len(plan.layers(seen)))), "ranking": options.ranking}
-        for m, (_, seen) in enumerate(plan.models)
+        {"model": m, "layers": list(range(len(plan.layers(surveyed)))), "ranking": options.ranking}
+        for m, (_, surveyed) in enumerate(plan.models)
     ]
     ranked = running.map(ranked_neurons, items, name="ranking", key=key, label="ranking neurons", shared=shared)
     items = [{**item, "share": options.share, "delta": options.delta} for item in items]
@@ -64,12 +64,12 @@ def _probes(
     salient: int,
     resamples: Resamples,
 ) -> NeuronProbes:
-    spec, seen = plan.models[m]
+    spec, surveyed = plan.models[m]
     names = ("oracle", "top", "bottom", "random", "minimal", "oracle_control", "minimal_control")
     values, drawn = resamples.shares(np.stack([parts[name].numpy() for name in names]))
     of = {name: value_of(values[k], drawn[:, k]) for k, name in enumerate(names)}
     order, tag = parts["ranking"].numpy(), parts["tag"].numpy()
-    layers, width, pair = plan.layers(seen), seen.width, int(parts["pair"][0])
+    layers, width, pair = plan.layers(surveyed), surveyed.width, int(parts["pair"][0])
     counts = np.zeros((len(layers), len(plan.corpus.tags)))
     np.add.at(counts, (order[:salient] // width, tag[order[:salient]]), 1)
     first = tuple(

@@ -127,7 +127,7 @@ def ranked_neurons(models: list[Shared], item: dict[str, Any]) -> dict[str, Tens
     of, layers = models[item["model"]], tuple(item["layers"])
     data, dev, grid = of.features("train", layers), of.features("dev", layers), Penalties.grid()
     together = max(1, int(STREAMED_VALUES // (data.width * of.classes)))
-    best, bare, found = -math.inf, math.nan, torch.zeros(0)
+    best, bare, ranked = -math.inf, math.nan, torch.zeros(0)
     kept: tuple[Tensor, Tensor] | None = None
     for some in torch.split(torch.arange(len(grid)), together):
         weight, bias = stream(data, grid[some], seed=of.seed)
@@ -149,12 +149,12 @@ def ranked_neurons(models: list[Shared], item: dict[str, Any]) -> dict[str, Tens
         k = choose(score, grid[some])
         if float(score[k]) > best:
             best, kept = float(score[k]), (weight[..., k : k + 1].clone(), bias[:, k : k + 1].clone())
-            found = some[k : k + 1]
+            ranked = some[k : k + 1]
     assert kept is not None
     weight, bias = kept
     near = pull(data, weight, bias)
     order = RANKINGS[item["ranking"]](data, weight[..., 0], near)
-    return {"weight": weight, "bias": bias, "ranking": order, "pair": found, **tags_of(weight[..., 0], near)}
+    return {"weight": weight, "bias": bias, "ranking": order, "pair": ranked, **tags_of(weight[..., 0], near)}
 
 
 def tags_of(weight: Tensor, near: Tensor) -> dict[str, Tensor]:
@@ -194,7 +194,7 @@ def probed_neurons(shared: tuple[list[Shared], list[dict[str, Tensor]]], item: d
     near = (dev_accuracy >= oracle - item["delta"] - 1e-9).nonzero().flatten()
     enough = int(near[0]) if len(near) else len(sizes) - 1
     minimal = first[: sizes[enough]]
-    found = {
+    tensors = {
         "oracle": right(test, weight, bias),
         "minimal": right(
             test.select(first), grown.weight[..., enough : enough + 1], grown.bias[:, enough : enough + 1]
@@ -205,17 +205,17 @@ def probed_neurons(shared: tuple[list[Shared], list[dict[str, Tensor]]], item: d
         chosen = subset(order, item["share"], which, seed=of.seed)
         fit = solve(held(data.select(chosen)), one, gap=of.gap, passes=PASSES)
         gaps.append(fit.gap)
-        found[which] = right(test.select(chosen), fit.weight, fit.bias)
+        tensors[which] = right(test.select(chosen), fit.weight, fit.bias)
     control, test_control = (of.features(split, layers, control=True) for split in ("train", "test"))
-    found["oracle_control"] = right(test_control, *stream(control, one, seed=of.seed))
+    tensors["oracle_control"] = right(test_control, *stream(control, one, seed=of.seed))
     fit = solve(held(control.select(minimal)), one, gap=of.gap, passes=PASSES)
     gaps.append(fit.gap)
-    found["minimal_control"] = right(test_control.select(minimal), fit.weight, fit.bias)
+    tensors["minimal_control"] = right(test_control.select(minimal), fit.weight, fit.bias)
     kept = [subset(order, share, which) for share, which in ((item["share"], "top"), (item["share"], "bottom"))]
     kept.append(subset(order, 1 - item["share"], "bottom"))
     ablated = torch.stack([masked(weight[..., 0], which) for which in kept], -1)
     return {
-        **found,
+        **tensors,
         "ablated": accuracy(test, ablated, bias.expand(-1, 3)),
         "gaps": torch.cat(gaps),
         "steps": torch.tensor(steps, dtype=torch.float64),
