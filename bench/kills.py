@@ -14,6 +14,10 @@ its changes to the run folder, once or twice, and then run again to its end, som
 Pages that differ for these reasons must be those of the record beside them. Nothing half-written may be left, finished
 parts must not have been made again, and files of the user beside the folder and in it must be as they were.
 
+Every third attack is on Ray, a cluster of two nodes that is started for it: the driver is ended as above, or one or two
+of the cluster's workers by SIGKILL, in which case the command must come to its end by itself; what it leaves is held
+against the undisturbed run without Ray. They are left out, with a line, where Ray is not installed.
+
 Commands run in forks of this process, which has the imports behind it, through the very entry point; the first kill of
 each command is of a real `python -m stratoscope`. Exit code 1 on any difference, or when there was no time for all.
 """
@@ -23,6 +27,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import importlib
+import importlib.util
 import json
 import os
 import pkgutil
@@ -33,10 +38,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -62,6 +69,9 @@ LATE = 50
 """
 TOLERANCE = 2e-4
 """How far numbers may be apart once texts were read in other batches; relative, or absolute below 1."""
+RAY = ("--engine", "ray")
+RAY_CONNECTS = 3.0
+"""Seconds that a command on Ray takes longer, about."""
 SAID = {"--workers": "workers", "--memory": "memory", "--batch-tokens": "batch_tokens", "--overwrite": "overwrite"}
 MINE = {
     "notes.txt": "mine",
@@ -164,7 +174,8 @@ def main() -> None:
     try:
         make_material(root / "material")
         preload()
-        failed = attack_all(root, cases, args, begun)
+        with _cluster(wanted=args.ray) as cluster:
+            failed = attack_all(root, cases, args, begun, cluster)
     finally:
         if failed:
             print(f"the folders are in {root}")
@@ -173,7 +184,9 @@ def main() -> None:
     sys.exit(int(failed))
 
 
-def attack_all(root: Path, cases: Sequence[Case], args: argparse.Namespace, begun: float) -> bool:
+def attack_all(
+    root: Path, cases: Sequence[Case], args: argparse.Namespace, begun: float, cluster: Cluster | None
+) -> bool:
     """Kill the commands in turn until there are enough kills, with a line each; whether anything went wrong."""
     chance, kills, wrong = random.Random(args.seed), Counter[str](), Counter[str]()
     how, reused = Counter[str](), Counter[str]()
@@ -190,7 +203,11 @@ def attack_all(root: Path, cases: Sequence[Case], args: argparse.Namespace, begu
         if out_of_time := time.monotonic() - begun > 60 * args.minutes:
             break
         number += 1
-        done = attack(root / f"{number:03d}", case, undisturbed[case.name], chance, first=not kills[case.name])
+        found, place = undisturbed[case.name], root / f"{number:03d}"
+        if cluster is not None and (number + args.seed) % 3 == 0 and case.words[0] != "report":
+            done = attack_on_ray(place, case, found, chance, cluster)
+        else:
+            done = attack(place, case, found, chance, first=not kills[case.name])
         kills[case.name] += len(done.ends)
         how.update(end.how for end in done.ends)
         reused[case.name] += done.reused
@@ -318,8 +335,15 @@ class End:
         return f"{self.how} {when}{'' if self.group else ' to the driver alone'}"
 
 
-def start(here: Path, words: Sequence[str], end: End | None = None, *, cold: bool = False) -> Ended:
-    """Run a command in a session of its own, ended on the way if that is asked for."""
+def start(
+    here: Path,
+    words: Sequence[str],
+    end: End | None = None,
+    *,
+    cold: bool = False,
+    beside: Callable[[], None] = lambda: None,
+) -> Ended:
+    """Run a command in a session of its own, ended on the way if that is asked for; `beside` is called once it runs."""
     log = here / LOG
     log.mkdir(exist_ok=True)
     for name in ("stdout", "stderr", "changes"):
@@ -328,6 +352,7 @@ def start(here: Path, words: Sequence[str], end: End | None = None, *, cold: boo
         (log / name).touch()
     begun = time.monotonic()
     pid = _spawned(here, words) if cold else _forked(here, words, end)
+    beside()
     status = None
     while cold and not _at_work(pid, here) and time.monotonic() < begun + PATIENCE:
         time.sleep(0.002)
@@ -597,6 +622,115 @@ def attack(here: Path, case: Case, expected: Reference, chance: random.Random, *
     return done
 
 
+@dataclass(frozen=True)
+class Cluster:
+    """A local Ray cluster of two nodes, in a session of its own."""
+
+    pid: int
+
+    def workers(self, at: bytes = b"ray::_task") -> list[int]:
+        """Processes of it that work on an item."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                session = int((path / "stat").read_text().rpartition(")")[2].split()[3])
+                if session == self.pid and (path / "cmdline").read_bytes().startswith(at):
+                    found.append(int(path.name))
+            except OSError:
+                continue
+        return sorted(found)
+
+    def wait(self) -> None:
+        """Until nobody works for a driver that is no more."""
+        deadline = time.monotonic() + 60
+        while self.workers() and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+
+@contextmanager
+def _cluster(*, wanted: bool) -> Iterator[Cluster | None]:
+    """The cluster, whose address all commands then have; None without Ray."""
+    if not wanted or importlib.util.find_spec("ray") is None:
+        print("nothing is killed on Ray: it is not installed" if wanted else "nothing is killed on Ray")
+        yield None
+        return
+    script = (
+        "import sys; from ray.cluster_utils import Cluster; one = {'num_cpus': 1, 'object_store_memory': 10**8};"
+        "made = Cluster(initialize_head=True, head_node_args=one); made.add_node(**one);"
+        "print(made.address, flush=True); sys.stdin.read(); made.shutdown()"
+    )
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    quiet = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
+    process = subprocess.Popen([sys.executable, "-c", script], **pipes, text=True, start_new_session=True, env=quiet)
+    try:
+        os.environ["RAY_ADDRESS"] = process.stdout.readline().strip()  # type: ignore[union-attr]
+        yield Cluster(process.pid)
+    finally:
+        process.communicate()
+
+
+def attack_on_ray(here: Path, case: Case, expected: Reference, chance: random.Random, cluster: Cluster) -> Attack:
+    """End the driver of a command on Ray, or its workers, and run it again to its end, on Ray or not."""
+    settle(here, here.parent, expected.earlier)
+    done, words = Attack(), words_of(case)
+    if chance.random() < 0.5:
+        end = replace(choose(expected, chance, cold=False, share=1), group=True)
+        if end.after is not None:
+            end = replace(end, after=chance.uniform(0, expected.seconds + RAY_CONNECTS))
+        ended = start(here, (*words, *RAY), end)
+        codes = (-end.signal if end.signal == signal.SIGKILL else 128 + end.signal, -end.signal)
+        if ended.code in codes:
+            done.ends.append(end)
+            done.steps.append(f"{end} on Ray")
+        else:
+            done.steps.append(f"{end} on Ray came too late")
+    else:
+        codes, ended = (), _without_workers(here, (*words, *RAY), chance, cluster, done)
+    done.problems += ended.problems
+    if ended.code not in (case.code, *codes):
+        done.problems.append(f"on Ray: expected exit code {case.code}, got {ended.code}: {last_line(ended.said)}")
+    cluster.wait()
+    other = RAY if chance.random() < 0.5 else ()
+    kept, whole = finished_parts(here / OUT), _answered(here / OUT, case, expected)
+    ended = start(here, (*words, *other))
+    done.steps.append(f"resumed {'on Ray ' if other else ''}in {ended.seconds:.1f} s")
+    done.problems += ended.problems
+    if ended.code != case.code:
+        done.problems.append(f"resumed: expected exit code {case.code}, got {ended.code}: {last_line(ended.said)}")
+    made = {c.partition(" parts/")[2] for c in ended.changes if c.startswith("os.rename parts/")}
+    if again := {name for name in kept & made if not name.startswith("coordinates-")}:
+        done.problems.append(f"{len(again)} of {len(kept)} finished parts were made again, such as {min(again)}")
+    if not whole:
+        done.reused = len(kept - made)
+    done.problems += differences(here, case, expected, ended)
+    return done
+
+
+def _without_workers(here: Path, words: Sequence[str], chance: random.Random, cluster: Cluster, done: Attack) -> Ended:
+    """Run a command on Ray while one or two workers are killed, each as soon as it is at work on an item."""
+    stop = threading.Event()
+
+    def kill() -> None:
+        for _ in range(chance.choice((1, 2))):
+            wait = chance.uniform(0, 0.5)
+            while not (busy := cluster.workers()) and not stop.is_set():
+                time.sleep(0.005)
+            if stop.wait(wait) or not (busy := cluster.workers() or busy):
+                return
+            try:
+                os.kill(chance.choice(busy), signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+            done.ends.append(End(signal.SIGKILL, after=wait))
+            done.steps.append("a worker of Ray was killed")
+
+    killer = threading.Thread(target=kill)
+    ended = start(here, words, beside=killer.start)  # after the fork, which would not have the thread
+    stop.set()
+    killer.join()
+    return ended
+
+
 def choose(expected: Reference, chance: random.Random, *, cold: bool, share: float) -> End:
     """A random end in the first `share` of a run; a process that is still importing knows no other than SIGKILL."""
     if cold:
@@ -685,7 +819,7 @@ def _is_drawn(name: str) -> bool:
 
 def _apart(name: str, want: bytes, got: bytes, case: Case, other: Sequence[str], *, loose: bool) -> list[str]:
     """What differs in one file beyond what may."""
-    said = {SAID[flag] for flag in other if flag in SAID} | {"overwrite"}
+    said = {SAID[flag] for flag in other if flag in SAID} | {"overwrite", "engine"}
     if name.endswith(".json") and b'"provenance"' in want:
         one, two = (_record(text, case, said) for text in (want, got))
         return [f"{name}: {where}" for where in _unlike(one, two, loose=loose)][:5]
@@ -751,6 +885,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=11.5, help="no attack is begun after this time")
     parser.add_argument("--only", nargs="*", default=[], help="commands, as the summary names them")
+    parser.add_argument("--ray", action=argparse.BooleanOptionalAction, default=True, help="attack on Ray too")
     parser.add_argument("--scratch", type=Path, help="folder for a temporary folder; by default in memory")
     return parser.parse_args()
 

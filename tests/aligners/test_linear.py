@@ -171,6 +171,12 @@ def test_float32_rows_lose_nothing_to_an_outlier_feature() -> None:
     assert relative(g(x.numpy()), y.numpy()) < 1e-10
 
 
+def test_one_row_in_five_is_held_out_by_the_seed() -> None:
+    held = held_out(100)
+    assert int(held.sum()) == 20
+    assert not torch.equal(held, held_out(100, seed=1))
+
+
 def test_ridge_from_products_does_not_depend_on_units() -> None:
     x, y = spread_rows(N, D), RNG.normal(size=(N, 3))
     a, b = spaces(x, y), spaces(1000 * x, y)
@@ -192,3 +198,16 @@ def test_neurons_that_weight_decay_left_at_nothing_do_not_spoil_a_map(method: st
     assert np.isfinite(found).all()
     if method in ("linreg", "ridge", "cca", "pwcca"):
         assert np.square(found - y[150:]).sum() < 0.01 * np.square(y[150:] - y[150:].mean(0)).sum()
+
+
+def test_pwcca_shrinks_a_variate_the_less_of_x_it_explains() -> None:
+    """As `cca`, each variate times 1 - (1 - α/max α)(1 - ρ), α the summed |⟨variate, feature of x⟩|."""
+    x, y = spread_rows(N, 4), RNG.normal(size=(N, 5))
+    y[:, :2] += x[:, :2]
+    cx, cy = x - x.mean(0), y - y.mean(0)
+    qx, qy = (np.linalg.qr(v)[0] for v in (cx, cy))
+    p, rho, q = np.linalg.svd(qx.T @ qy, full_matrices=False)
+    alpha = np.abs((qx @ p).T @ cx).sum(1)
+    size = 1 - (1 - alpha / alpha.max()) * (1 - rho)
+    assert size.min() < 0.7
+    np.testing.assert_allclose(fit_map(x, y, method="pwcca")(x), y.mean(0) + qx @ p * size @ q @ qy.T @ cy, atol=1e-8)

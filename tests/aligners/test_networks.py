@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from stratoscope.aligners.fit import METHODS, fit_map, fit_spaces, spaces
+from stratoscope.aligners.linear import LAMBDAS
 from stratoscope.aligners.maps import RECORD, WEIGHTS, Map
-from stratoscope.aligners.networks import Flow, PaperFlow
+from stratoscope.aligners.networks import BOUND, Coupling, Flow, PaperFlow
 from stratoscope.aligners.recovery import principal_components, random_bijection
-from stratoscope.aligners.training import MOST_CONDITION, fit_paper, shrunk_ridge
+from stratoscope.aligners.training import MOST_CONDITION, SHARES, Schedule, fit_paper, shrunk_ridge
 from stratoscope.core.errors import DamagedResultError, StratoscopeError
 
 
@@ -71,12 +72,83 @@ def test_a_network_is_never_worse_than_its_start_on_held_out_rows() -> None:
 
 
 def test_the_warm_start_is_well_conditioned_where_ridge_is_not() -> None:
-    x = normal(300, 8) @ torch.diag(torch.logspace(0, -6, 8, dtype=torch.float64))
-    y = normal(300, 1, seed=1) @ normal(1, 8, seed=2) + 1e-6 * normal(300, 8, seed=3)
+    x = normal(300, 8)  # sent to a line, almost
+    y = x[:, :1] @ normal(1, 8, seed=2) + 1e-6 * normal(300, 8, seed=3)
     pair = spaces(x, y)
     weight, _ = shrunk_ridge(*pair)
+    assert float(torch.linalg.cond(weight)) > 10
     assert float(torch.linalg.cond(weight)) <= MOST_CONDITION * 1.01
     assert fit_spaces(*pair, "ridge").condition > 1e4
+
+
+def test_the_start_is_the_ridge_of_least_held_out_error_towards_a_share_of_the_rotation() -> None:
+    """Against a loop over γ and λ; the rotation that they are chosen with does not know the held-out rows."""
+    x = normal(90, 12) @ torch.diag(torch.logspace(0, -1, 12, dtype=torch.float64))
+    y = x @ (normal(12, 12, seed=1) + 2 * torch.eye(12)) + normal(90, 12, seed=2)
+    a, b = spaces(x, y)
+    cx, cy, held = x - x.mean(0), y - y.mean(0), a.held
+    unit = float(cx.square().sum()) / 90 / 12
+
+    def solved(rows: Tensor, share: float, penalty: float) -> Tensor:
+        fx, fy, n = cx[rows], cy[rows], int(rows.sum())
+        u, s, v = torch.linalg.svd(fx.T @ fy)
+        r = share * s.sum() / fx.square().sum() * (u @ v)
+        return r + torch.linalg.solve(fx.T @ fx / n + penalty * torch.eye(12), fx.T @ (fy - fx @ r) / n)
+
+    errors = {
+        (share, float(lam) * unit): float(
+            (cy[held] - cx[held] @ solved(~held, share, float(lam) * unit)).square().sum()
+        )
+        for share in SHARES
+        for lam in LAMBDAS
+    }
+    share, penalty = min(errors, key=lambda k: errors[k])
+    assert SHARES[-1] < share < SHARES[0]
+    weight, chosen = shrunk_ridge(a, b)
+    assert chosen == {"lambda": pytest.approx(penalty, rel=1e-6), "rotation": share}
+    torch.testing.assert_close(weight, solved(torch.ones(90, dtype=torch.bool), share, penalty), rtol=0, atol=1e-7)
+
+
+def test_a_coupling_is_its_formula() -> None:
+    kept = torch.tensor([True, False, True, False, False])
+    coupling, x = Coupling(kept, width=7).double(), normal(9, 5)
+    for p in coupling.parameters():
+        torch.nn.init.normal_(p, std=0.8, generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        s, t = coupling.net(x[:, kept]).chunk(2, dim=1)
+        y = coupling(x)
+    assert float(s.abs().max()) > BOUND  # so that the bound is at work
+    torch.testing.assert_close(y[:, kept], x[:, kept], rtol=0, atol=0)
+    torch.testing.assert_close(y[:, ~kept], x[:, ~kept] * torch.exp(BOUND * torch.tanh(s / BOUND)) + t)
+
+
+def test_the_published_flow_is_two_couplings_that_share_their_networks() -> None:
+    flow, x = random_bijection(4, seed=3), normal(9, 4)
+    even = torch.tensor([1.0, 0, 1, 0]).double()
+    with torch.no_grad():
+        kept = x * even
+        first = kept + (1 - even) * (x * flow.s(kept).tanh().exp() + flow.t(kept))
+        moved = first * (1 - even)
+        second = moved + even * (first * flow.s(moved).tanh().exp() + flow.t(moved))
+        torch.testing.assert_close(flow(x), second)
+    assert [tuple(p.shape) for p in flow.s.parameters()] == [(16, 4), (16,), (16, 16), (16,), (4, 16), (4,)]
+
+
+def test_the_learning_rate_rises_then_falls_by_half_a_cosine() -> None:
+    rate = Schedule(steps=300, warmup=0.1).rate
+    assert (rate(0), rate(14), rate(29), rate(30)) == (1 / 30, 0.5, 1, 1)
+    assert rate(165) == pytest.approx(0.5)
+    assert rate(300) == pytest.approx(0)
+
+
+def test_training_ends_where_held_out_rows_gain_no_more_and_starts_again_with_all_rows() -> None:
+    x, y = normal(200, 4), normal(200, 4, seed=1)
+    g = fit_map(x, y, method="inn")  # nothing to learn: the start, fitted on all rows
+    start, chosen = shrunk_ridge(*spaces(x, y))
+    assert g.chosen["best_step"] == 0
+    assert {k: g.chosen[k] for k in chosen} == chosen
+    expected = y.mean(0) + (x - x.mean(0)) @ start
+    torch.testing.assert_close(g(x), expected, rtol=0, atol=1e-5)
 
 
 def test_the_published_recipe_barely_moves_its_weights() -> None:

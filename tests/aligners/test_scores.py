@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from stratoscope.aligners.fit import fit_map
-from stratoscope.aligners.scores import resamples, score_map, scores, shuffled
+from stratoscope.aligners.scores import inversion_error, resamples, score_map, scores, shuffled
 
 
 def test_scores_are_those_of_plain_numpy() -> None:
@@ -25,6 +25,13 @@ def test_scores_are_those_of_plain_numpy() -> None:
     assert math.isnan(fit.inversion)
     square = fit_map(x[:100], x[:100] * 2, method="linreg")
     assert score_map(square, torch.from_numpy(x), torch.from_numpy(2 * x)).inversion < 1e-9
+
+
+def test_the_inversion_error_is_relative_to_the_spread_of_x() -> None:
+    x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 10
+    g = fit_map(x, 2 * x, method="linreg")
+    off = x.mean(0) + 1.1 * (x - x.mean(0))  # what the inverse is asked for lies a tenth further out
+    assert inversion_error(g, x, g(off)) == pytest.approx(0.1, rel=1e-6)
 
 
 def test_the_interval_is_that_of_rows_drawn_again() -> None:

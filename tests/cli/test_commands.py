@@ -40,6 +40,42 @@ def test_help_imports_nothing_heavy(args: list[str], environment: dict[str, str]
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [("compare a --data b -m ckasm", "ckasim"), ("compare a --data b --unit mena", "mean"),
+     ("diff a b --data c --unit wrod", "word"), ("study finetuned a b --task sst2 --unit clss", "cls"),
+     ("study similarity a b --data c -m svsm@0.5", "svsim")],
+)  # fmt: skip
+def test_a_misspelt_name_is_refused_before_anything_heavy_is_imported(
+    words: str, near: str, environment: dict[str, str]
+) -> None:
+    script = (
+        f"import sys\nfrom stratoscope.cli.main import run\nsys.argv = ['stratoscope', *{words.split()!r}]\n"
+        "try:\n    run()\nexcept SystemExit as e:\n    assert e.code == 2\n"
+        "assert not {'torch', 'transformers', 'numpy'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"did you mean '{near}'?" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [("stratoscope per", {"perplexity"}), ("stratoscope compare --measure knn", {"knn", "knn-jaccard"}),
+     ("stratoscope study fine", {"finetuned"}), ("stratoscope diff --no-ex", {"--no-examples"})],
+)  # fmt: skip
+def test_shells_complete_commands_options_and_names(words: str, offered: set[str], environment: dict[str, str]) -> None:
+    asked = {
+        "_STRATOSCOPE_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split()) - 1),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "stratoscope"], env=environment | asked, capture_output=True, text=True, check=False
+    )
+    assert set(done.stdout.split()) == offered, done.stderr
+
+
 def test_the_package_runs_as_a_module(environment: dict[str, str]) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "stratoscope", "--version"], env=environment, capture_output=True, text=True, check=True

@@ -67,6 +67,29 @@ def test_hours_and_nothing_done_yet(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+def test_what_was_noted_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    with Console() as console:
+        for message in ("few rows", "long texts", "few rows"):
+            console.note(message)
+        for _ in range(2):  # a step that comes twice is begun twice
+            with console.step("work", 3):
+                pass
+    found = lines(capsys)
+    assert found[:2] == ["few rows", "long texts"]
+    assert found.count("work: 3 to do") == 2
+
+
+def test_a_terminal_keeps_no_bar_of_what_is_done(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with Console() as console:
+        for k in range(60):
+            with console.step(f"step {k}", 1) as advance:
+                advance(1)
+        assert not console._bars.tasks
+
+
 def test_a_step_that_fails_is_not_said_to_be_done(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(RuntimeError), Console() as console, console.step("work", 3):
         raise RuntimeError

@@ -69,10 +69,10 @@ FLAGS = {
     "compare": (
         "--unit cls -m cca --measure svsim@0.5 --layers 0,2-3 --limit 7 --seed 3 --bootstrap 20 --random-init --text a"
         " --pair b --label c --columns 'a b c' --split dev --standardise --batch-tokens 99 --memory 2GB --workers 1"
-        " --keep --overwrite --subword first --save-activations x.hdf5 --engine ray --shard 3/8",
+        " --store float16 --keep --overwrite --subword first --save-activations x.hdf5 --engine ray --shard 3/8",
         CompareOptions(
             "cls", ("cca", "svsim@0.5"), "first", (0, 2, 3), 7, 3, 20, True, "a", "b", "c", "a b c", "dev", True, 99,
-            2e9, True, True, "x.hdf5", workers=1, engine="ray", shard="3/8",
+            2e9, "float16", True, True, "x.hdf5", workers=1, engine="ray", shard="3/8",
         ),
     ),
     "depth": ("--no-skip --seed 1 --length 9", DepthOptions(1, 9, None, False)),

@@ -33,6 +33,20 @@ def test_jsonl_keeps_numbers_as_written_and_collects_all_keys(tmp_path: Path) ->
     assert corpus.positions == (0, 1)
 
 
+def test_fields_of_objects_are_named_by_their_path(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "a.jsonl",
+        '{"id": 1, "payload": {"text": "a b", "meta": {"y": 3}}, "e": {}}\n'
+        '{"payload": {"text": "c d"}, "payload.text": "own"}\n',
+    )
+    table = jsonl_table(path)
+    assert table.columns == ("id", "payload.text", "payload.meta.y", "e")
+    corpus = to_corpus(table, "a", text="payload.text", label="payload.meta.y")
+    assert [(s.text, s.label) for s in corpus.sentences] == [("a b", "3"), ("own", None)]
+    with pytest.raises(StratoscopeError, match=r"'payload'; did you mean 'payload.text'\?"):
+        to_corpus(table, "a", text="payload")
+
+
 @pytest.mark.parametrize("bad", ['{"text": }', '{"text": "a"', "[" * 100_000])
 def test_jsonl_bad_json_names_the_line(tmp_path: Path, bad: str) -> None:
     path = write(tmp_path / "a.jsonl", '{"text": "a"}\n\n' + bad + "\n")

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,7 @@ from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Silent
 from stratoscope.engine.base import Resources
 from stratoscope.engine.local import InProcess
+from stratoscope.runs.run import Run
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'stratoscope[ray]'")
 HERE = str(Path(__file__).parent)
@@ -24,6 +29,10 @@ SOURCE = str(Path(__file__).parents[2] / "src")
 
 def scaled(shared: Any, item: dict[str, Any]) -> dict[str, Any]:
     return {"x": shared["rows"].double() * item["k"], "threads": torch.get_num_threads(), "pid": os.getpid()}
+
+
+def product(shared: Any, item: dict[str, Any]) -> dict[str, torch.Tensor]:
+    return {"x": shared["rows"] * item["k"]}
 
 
 def node_of(shared: Any, item: dict[str, Any]) -> str:
@@ -98,14 +107,140 @@ def test_no_items_and_items_that_need_this_process(engine: Any) -> None:
     assert found[1]["pid"] == os.getpid()
 
 
-def test_a_folder_that_all_nodes_see_and_one_that_they_do_not(
-    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine.attach(tmp_path, Silent())
+class Noted(Silent):
+    """Progress that keeps notes and counts."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.steps: list[list[int]] = []
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
+
+    @contextmanager
+    def step(self, label: str, total: int) -> Iterator[Callable[[int], None]]:
+        self.steps.append([total, 0])
+
+        def advance(n: int) -> None:
+            self.steps[-1][1] += n
+
+        yield advance
+
+
+def test_a_folder_that_all_nodes_see_and_the_dashboard(engine: Any, tmp_path: Path) -> None:
+    said = Noted()
+    engine.attach(tmp_path, said)
     assert not list(tmp_path.iterdir())
-    monkeypatch.setattr(engine, "_look", lambda node, path: ray.put((None, "")))
+    assert said.notes == ["Ray: 2 workers on 2 nodes"], "this cluster has no dashboard"
+
+    from stratoscope.engine import ray as module
+
+    class Started:
+        """What `ray.init` gives back where Ray runs a dashboard."""
+
+        dashboard_url = "127.0.0.1:8265"
+
+        @classmethod
+        def is_initialized(cls) -> bool:
+            return False
+
+        @classmethod
+        def init(cls, **how: Any) -> Any:
+            return cls
+
+    assert module._connected(Started) == ("http://127.0.0.1:8265", True)
+
+
+@pytest.fixture
+def blind(cluster: Any, tmp_path: Path) -> Iterator[Path]:
+    """A folder in whose place a third node, in a mount namespace of its own, has an empty disk."""
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    private = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
+    if shutil.which("unshare") is None or subprocess.run([*private, "true"], check=False).returncode:
+        pytest.skip("a node that does not see a folder needs a mount namespace, and unshare is not allowed here")
+    start = f"{sys.executable} -m ray.scripts.scripts start --address={cluster.address} --num-cpus=1 --block"
+    command = [*private, f"mount -t tmpfs none {hidden} && exec {start} --object-store-memory=80000000"]
+    node = subprocess.Popen(
+        command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ
+    )
+    alive = len([n for n in ray.nodes() if n["Alive"]])
+    deadline = time.monotonic() + 120
+    while len([n for n in ray.nodes() if n["Alive"]]) == alive and node.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    yield hidden
+    node.terminate()
+    try:
+        node.wait(20)
+    except subprocess.TimeoutExpired:
+        os.killpg(node.pid, signal.SIGKILL)
+        node.wait()
+    while len([n for n in ray.nodes() if n["Alive"]]) > alive and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def test_a_folder_that_a_node_does_not_see(engine: Any, blind: Path) -> None:
     with pytest.raises(StratoscopeError, match=r"not visible on node .*; give --out on a disk that all nodes share"):
-        engine.attach(tmp_path, Silent())
+        engine.attach(blind, Silent())
+    assert not list(blind.iterdir())
+
+
+TOKEN = """
+import os, subprocess, sys
+from ray.cluster_utils import Cluster
+from stratoscope.core.errors import StratoscopeError
+from stratoscope.engine.ray import RayTasks
+from test_ray_engine import scaled
+import torch
+
+if os.environ["RAY_AUTH_TOKEN"] == "b" * 64:
+    try:
+        RayTasks()
+    except StratoscopeError as e:
+        print("refused:", e)
+    sys.exit()
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+os.environ["RAY_ADDRESS"] = cluster.address
+engine = RayTasks()
+print(sum(float(r["x"].sum()) for _, r in engine.map(scaled, [{"k": 1}, {"k": 2}], {"rows": torch.ones(2)})))
+other = {**os.environ, "RAY_AUTH_TOKEN": "b" * 64, "RAY_NUM_REDIS_GET_RETRIES": "1"}
+print(subprocess.run([sys.executable, *sys.orig_argv[1:]], env=other, capture_output=True, text=True).stdout)
+engine.close()
+cluster.shutdown()
+"""
+
+
+def test_token_authentication_is_rays_own(tmp_path: Path) -> None:
+    """With the cluster's token all is as ever; with another one Ray's words are passed on."""
+    asked = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "a" * 64, "RAY_USAGE_STATS_ENABLED": "0"}
+    environment = {**os.environ, **asked, "PYTHONPATH": os.pathsep.join([SOURCE, HERE])}
+    environment.pop("RAY_ADDRESS", None)
+    done = subprocess.run(
+        [sys.executable, "-c", TOKEN], env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("6.0\n")
+    assert "refused: Ray cannot be used: " in done.stdout
+    assert "InvalidAuthToken" in done.stdout, "Ray's own word for it"
+    assert "RAY_ADDRESS" in done.stdout
+
+
+def test_progress_counts_what_all_workers_finish(engine: Any) -> None:
+    said = Noted()
+    items = [{"k": k} for k in range(6)]
+    how: dict[str, Any] = {"name": "x", "key": 1, "label": "scaling", "shared": {"rows": torch.ones(1)}}
+    Run(engine=engine, progress=said).map(product, items, **how, weights=[3] * 6)
+    assert said.steps == [[18, 18]]
+
+
+def test_an_interrupted_map_cancels_what_is_queued(engine: Any, tmp_path: Path) -> None:
+    results = engine.map(slow, [{"k": k} for k in range(12)], str(tmp_path))
+    next(results)
+    results.close()  # as an interrupt does on its way out
+    begun = len(list(tmp_path.iterdir()))
+    time.sleep(1.5)
+    assert len(list(tmp_path.iterdir())) <= begun + 1, "nothing begins any more"
+    assert begun < 6
 
 
 def test_an_item_that_fails_for_good_names_itself(engine: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from stratoscope.core import names
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.measures import table
 from stratoscope.measures.kernels.kernel import MEDIAN_ROWS
@@ -155,3 +156,8 @@ def test_cautions_follow_from_what_is_declared(measure: table.Measure) -> None:
         assert (f"up to {level:.2f}" in (text or "")) == (level > 0.1 and not (measure.saturates and n == 100))
         assert ("not unique where correlations repeat" in (text or "")) == (measure.name == "pwsim" and n < 200)
     assert caution(Request(measure), 200_000, 100) is None
+
+
+def test_the_light_list_of_names_is_that_of_the_table() -> None:
+    assert tuple(m.name for m in MEASURES) == names.MEASURES
+    assert set(names.ALIASES.values()) <= set(names.MEASURES)

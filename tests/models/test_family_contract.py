@@ -13,11 +13,12 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 import tiny
+from stratoscope.core.names import UNITS
 from stratoscope.data.corpus import Corpus, Sentence
 from stratoscope.models.families import FAMILIES, Family, blocks, final_norm
 from stratoscope.models.open.loading import ModelSpec, OpenedModel, open_model, survey
 from stratoscope.models.read.hidden import read_rows
-from stratoscope.models.text.rows import UNITS, Rows, plan_rows
+from stratoscope.models.text.rows import Rows, plan_rows
 
 ALL = [f.name for f in FAMILIES]
 SEGMENTED = {"bert", "albert", "electra", "xlnet"}

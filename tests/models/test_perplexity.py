@@ -18,7 +18,7 @@ import tiny
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.corpus import Corpus
 from stratoscope.models.open.loading import CAUSAL, ModelSpec, OpenedModel, open_model, survey
-from stratoscope.models.read.perplexity import TEXTS, Perplexity, summaries, text_losses
+from stratoscope.models.read.perplexity import Perplexity, summaries, text_losses
 from stratoscope.models.surgery.blocks import keeping
 
 torch.set_num_threads(1)
@@ -30,8 +30,7 @@ Texts = Callable[..., Corpus]
 
 def perplexity(model: OpenedModel, corpus: Corpus, **options: Any) -> Perplexity:
     """Of the whole model."""
-    parts = [text_losses(model, corpus, first, **options) for first in range(0, len(corpus), TEXTS)]
-    return summaries(parts, corpus)[-1]
+    return summaries([text_losses(model, corpus, **options)] if len(corpus) else [], corpus)[-1]
 
 
 @pytest.fixture(scope="module")

@@ -69,6 +69,11 @@ def test_states_that_do_not_begin_with_the_embeddings_are_refused(
         ("gpt_neox", "gpt2", {}),
         ("mistral", "gpt2", {"num_key_value_heads": 2, "head_dim": 8}),
         ("roformer", "bert", {"embedding_size": 32}),
+        ("jamba", "gpt2", {"num_key_value_heads": 2, "num_experts": 2, "mamba_d_state": 4}),  # blocks of two kinds
+        ("stablelm", "gpt2", {"num_key_value_heads": 2}),
+        ("esm", "bert", {"emb_layer_norm_before": False}),  # its last norm is called one of the embeddings
+        ("roberta-prelayernorm", "bert", {}),  # its last norm is not beside the blocks
+        ("longformer", "bert", {"attention_window": 8}),  # pads what its blocks are given
     ],
 )
 def test_what_was_verified_is_reported(model_type: str, tokens: str, config: dict[str, Any], tmp_path: Path) -> None:
@@ -79,7 +84,27 @@ def test_what_was_verified_is_reported(model_type: str, tokens: str, config: dic
 
 
 @pytest.mark.parametrize(
-    ("model_type", "config"), [("convbert", {"embedding_size": 32}), ("fnet", {}), ("yoso", {"use_expectation": True})]
+    ("model_type", "config", "reason"),
+    [
+        (
+            "xlm",
+            {"emb_dim": 32, "n_heads": 4, "n_layers": 3},
+            "not the output of block 3",
+        ),  # lists of parts, not of blocks
+        ("squeezebert", {"embedding_size": 32}, "0 block runs for 3 blocks"),
+        ("canine", {"local_transformer_stride": 16, "vocab_size": None}, "has no vocab_size"),
+    ],
+)
+def test_what_cannot_be_verified_is_refused_with_the_reason(
+    model_type: str, config: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    with pytest.raises(StratoscopeError, match=reason):
+        open_model(checkpoint(model_type, tmp_path, **config))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "config"),
+    [("convbert", {"embedding_size": 32}), ("fnet", {}), ("nystromformer", {}), ("yoso", {"use_expectation": True})],
 )
 def test_where_padding_changes_the_states_texts_are_read_alone(
     model_type: str, config: dict[str, Any], tmp_path: Path, corpus: Corpus

@@ -224,7 +224,10 @@ def cut(**changes: Any) -> Cut:
         "confidence": 0.95,
         "rows": {"choose": 436, "confirm": 436, "seed": 0},
         "whole_on_choice_rows": 0.915,
-        "candidates": (Candidate(tuple(range(1, 10)), 0.913), Candidate(tuple(range(1, 8)), 0.906)),
+        "candidates": (
+            Candidate(tuple(range(1, 10)), 0.913, Value(-0.002, -0.012, 0.008), 28_030_000, "confirmed"),
+            Candidate(tuple(range(1, 8)), 0.906, Value(-0.009, -0.02, 0.003), 24_490_000, "chosen"),
+        ),
         "tested": (
             Tested(tuple(range(1, 10)), Value(-0.001, -0.009, 0.007), True),
             Tested(tuple(range(1, 8)), Value(-0.005, -0.018, 0.008), True),
@@ -236,7 +239,15 @@ def cut(**changes: Any) -> Cut:
         "head": {"tuned": True, "converged": True},
         "length": 128,
         "parameters": {"before": 33_360_000, "after": 24_490_000},
-        "latency": {"ratio": 0.612, "low": 0.597, "high": 0.63, "rounds": 21, "device": "cpu", "threads": 2},
+        "latency": {
+            "ratio": 0.612,
+            "low": 0.597,
+            "high": 0.63,
+            "rounds": 21,
+            "device": "cpu",
+            "threads": 2,
+            "by_blocks": {"7": 0.61, "9": 0.77},
+        },
         "reload": {"rows": 64, "apart": 1e-6},
         "provenance": PROVENANCE,
     }

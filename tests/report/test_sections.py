@@ -246,7 +246,11 @@ def test_a_cut_says_blocks_change_parameters_and_time():
     assert made["Time for the same rows"].value.startswith("0.61")
     table = section(cases.cut(), "cut").tables[0]
     assert table.rows[2] == ("Parameters", 33_360_000, 24_490_000)
-    assert [t.id for t in section(cases.cut(), "choice").tables] == ["tested", "candidates"]
+    (tried,) = section(cases.cut(), "choice").tables
+    assert [row[0] for row in tried.rows] == ["1–9", "1–7"]
+    assert tried.rows[1][4] == Value(-0.005, -0.018, 0.008)
+    assert tried.rows[1][5:] == (24_490_000, 0.61, "chosen")
+    assert "all 872" in made["Judged on"].note
 
 
 def test_measures_without_a_summary_are_shown_all_the_same():

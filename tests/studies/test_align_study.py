@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from toys import KilledError, classification, distinct, killing, plain
+from toys import KilledError, Reads, classification, distinct, killing, plain
 
 import stratoscope as ss
 import tiny
 from stratoscope.aligners.fit import fit_map
+from stratoscope.aligners.recovery import principal_components, random_bijection
+from stratoscope.aligners.scores import resamples
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Silent
 from stratoscope.core.statement import FAILS, HOLDS, OPEN
@@ -25,18 +27,19 @@ from stratoscope.models.open.loading import ModelSpec, open_model
 from stratoscope.models.read.attention import AttentionReader
 from stratoscope.models.read.loop import read
 from stratoscope.models.text.rows import Rows, encode_for
+from stratoscope.report.sections.alignment import sections
 from stratoscope.report.write import write_report
 from stratoscope.results.alignment import IDENTITY, SHUFFLED, Alignment
 from stratoscope.results.finetuned import Finetuned
 from stratoscope.runs.folder import RunFolder
 from stratoscope.runs.run import Run
-from stratoscope.statistics.rows import gather
+from stratoscope.statistics.rows import MemoryRows, gather
 from stratoscope.studies.align import study
 from stratoscope.studies.align.attention import read_pairs, sample_pairs
 from stratoscope.studies.align.inject import RANDOM_HEAD, RANDOM_LABELS, inject
 from stratoscope.studies.align.options import AlignOptions, InjectOptions
 from stratoscope.studies.align.study import align, comparing
-from stratoscope.studies.align.work import fit_layers, split_rows
+from stratoscope.studies.align.work import fit_layers, nuclear_norm, split_rows
 from stratoscope.studies.attention.options import AttentionOptions
 from stratoscope.studies.attention.plan import plan_attention
 from stratoscope.studies.compare.plan import make_plan
@@ -83,6 +86,12 @@ def test_errors_are_those_of_a_map_fitted_to_plain_rows(found: Alignment, checkp
         np.square(ridge(ta) - tb).sum() / np.square(tb - tb.mean(0)).sum(), rel=1e-4
     )
     between, own = found.matrices
+    for matrix, offset in ((between, tiny.LAYERS + 1), (own, 0)):  # from the layer of a row to that of a column
+        a, b = every[1], every[offset + 3]
+        g = fit_map(a[train], b[train], method="ridge")
+        error = np.square(g(a[test]) - b[test]).sum() / np.square(b[test] - b[test].mean(0)).sum()
+        assert matrix.values[1, 3] == pytest.approx(error, rel=1e-3)
+        assert matrix.values[3, 1] != pytest.approx(error, rel=1e-2)
     assert between.values[2, 2] == pytest.approx(next(found.of("ridge", layer=2)).fit.error.value, rel=0.05)
     assert own.values.shape == between.values.shape == (tiny.LAYERS + 1,) * 2
     assert own.values.diagonal().max() < 1e-3
@@ -92,6 +101,17 @@ def test_errors_are_those_of_a_map_fitted_to_plain_rows(found: Alignment, checkp
             np.linalg.svd(v[both] - v[both].mean(0), compute_uv=False).sum() for v in every[start:][: len(curve.layers)]
         ]
         np.testing.assert_allclose(curve.values, np.array(norms) / max(norms), rtol=1e-6)
+
+
+def test_resampled_nuclear_norms_are_those_of_repeated_rows() -> None:
+    rows, texts = np.random.default_rng(0).normal(size=(12, 5)) + 3, np.repeat(np.arange(4), 3)
+    both = torch.arange(6), torch.arange(6, 12)
+    shared = {"rows": MemoryRows([torch.from_numpy(rows)]), "train": both[0], "test": both[1], "texts": texts}
+    norms = nuclear_norm(shared, {"layer": 0, "seed": 3})["norm"].numpy()
+    for found, weight in zip(norms[1:], resamples(12, texts=texts, seed=3, number=len(norms) - 1), strict=True):
+        again = np.repeat(rows, weight.astype(int), axis=0)
+        expected = np.linalg.svd(again - again.mean(0), compute_uv=False).sum() / math.sqrt(len(again))
+        assert found == pytest.approx(expected, abs=1e-6)
 
 
 def test_the_floor_is_no_better_than_the_mean_and_saved_results_come_back(found: Alignment, tmp_path: Path) -> None:
@@ -133,6 +153,24 @@ def test_seeds_before_and_after_and_a_sample_of_pairs(checkpoints: Path, tmp_pat
     assert lowers.numbers["before"] < 1e-3
     some = align(*tuned, data=texts(), options=AlignOptions(**QUICK, pairs=2))
     assert len({(f.x.model, f.y.model) for f in some.fits}) == 2
+
+
+def test_another_seed_of_the_last_model_is_the_ceiling(checkpoints: Path, tmp_path: Path) -> None:
+    """Aligned with the last model alone, without floors; the map that is kept is that of the models asked about."""
+    models = [checkpoints / "base", checkpoints / "tuned"]
+    seed = ModelSpec(str(checkpoints / "tuned"), name="seed")
+    result = align(*models, ceiling=[seed], data=texts(), out=tmp_path, options=AlignOptions(**QUICK))
+    every = [f for f in result.fits if f.group == "ceiling"]
+    assert {(f.x.model, f.y.model, f.fit.method) for f in every} == {("seed", "tuned", "ridge")}
+    assert max(f.fit.error.value for f in every) < 1e-3  # the same model
+    assert min(f.fit.error.value for f in result.of("ridge")) > 0.05
+    (errors,) = [p for s in sections(result).sections for p in s.pictures if p.id == "errors-models"]
+    assert [line.name for line in errors.lines if line.dashed] == [
+        "ridge on shuffled pairs", "identity", "ridge from another seed"
+    ]  # fmt: skip
+    one = align(*models, ceiling=[seed], data=texts(), options=AlignOptions(**QUICK, layer=2))
+    alone = align(*models, data=texts(), options=AlignOptions(**QUICK, layer=2))
+    assert torch.equal(one.map.weight, alone.map.weight)
 
 
 def test_attention_is_aligned_between_word_pairs(checkpoints: Path, tmp_path: Path) -> None:
@@ -202,7 +240,18 @@ def test_other_widths_depths_and_constant_layers(checkpoints: Path) -> None:
     assert IDENTITY not in result.methods
     cls = align(checkpoints / "base", checkpoints / "tuned", data=texts(), options=AlignOptions(**QUICK, unit="cls"))
     assert 0 not in cls.layers()  # the first token is the same in every text before the first block
-    assert any("missing for 1 of 4" in w for w in cls.warnings)
+    assert any("ridge is missing for 1 of 4 pairs of layers: a layer that does not vary" in w for w in cls.warnings)
+
+
+def test_a_method_that_the_rows_rule_out_is_missing_with_its_reason(checkpoints: Path) -> None:
+    options = AlignOptions(**QUICK | {"method": ("cca", "svcca", "inn", "ridge"), "train": 40, "test": 30})
+    models = [checkpoints / "base", checkpoints / "other"]
+    result = align(*models, data=texts(70), options=replace(options, layers=(1, 2)))
+    assert {"linreg", "ridge"} < set(result.methods)
+    notes = {w.split()[0]: w for w in result.warnings}
+    assert "missing for 2 of 2 pairs of layers: cca needs more rows than directions" in notes["cca"]
+    assert "a bijection needs spaces of one width, got 32 and 48" in notes["inn"]
+    assert "40 rows of up to 48 features" in notes["maps"]
 
 
 def test_what_cannot_be_aligned_is_refused(checkpoints: Path) -> None:
@@ -215,8 +264,10 @@ def test_what_cannot_be_aligned_is_refused(checkpoints: Path) -> None:
     ]:
         with pytest.raises(StratoscopeError, match=word):
             align(*models, data=texts(), options=options)
-    with pytest.raises(StratoscopeError, match="at least 10 rows to fit maps on, got 8"):
-        align(base, other, data=texts(12), options=AlignOptions(**QUICK))
+    with pytest.raises(StratoscopeError, match="at least 20 rows to fit maps on, got 16 of the 24 there are"):
+        align(base, other, data=texts(24), options=AlignOptions(**QUICK))
+    with pytest.raises(StratoscopeError, match="at least 10 rows to judge them on, got 6 of the 26 there are"):
+        align(base, other, data=texts(26), options=AlignOptions(**QUICK | {"train": 400, "test": 100}))
 
 
 def test_words_of_one_sentence_stay_on_one_side() -> None:
@@ -253,8 +304,19 @@ def test_a_head_reads_the_mapped_state_of_another_seed(learnt: tuple[Finetuned, 
     result = inject(first, second, classification(), out=tmp_path, options=InjectOptions(method=("ridge", "cca")))
     assert result["ridge"].value > 0.9
     assert result[SHUFFLED].value < 0.9
+    assert result.task["rows"] == len(classification().train)
     assert {i.name for i in result.injected if i.baseline} == {SHUFFLED, IDENTITY, RANDOM_LABELS, RANDOM_HEAD}
     assert [m.name for m in result.models] == [i.name for i in result.own]
+
+
+def test_only_the_rows_that_maps_are_fitted_on_are_read(
+    learnt: tuple[Finetuned, ...], tmp_path: Path, reads: Reads
+) -> None:
+    first, second = (f.folder for f in learnt)
+    task, options = classification(80), InjectOptions(method=("ridge",), train=40)
+    result = inject(first, second, task, out=tmp_path, options=options)
+    assert result.task["rows"] == 40
+    assert [counted.total() for counted in reads.texts.values()] == [40 + 80] * 2
 
 
 def test_an_injection_that_no_method_can_make_is_one_sentence(learnt: tuple[Finetuned, ...], tmp_path: Path) -> None:
@@ -276,6 +338,25 @@ def test_recovery_of_a_known_bijection(tmp_path: Path) -> None:
     assert inn.inversion < 1e-9
     assert not math.isnan(result.of(SHUFFLED, 3)[0].error.value)
     assert [(s.about, s.verdict) for s in result.statements] == [({"features": "3"}, HOLDS)]
+
+
+def test_recovery_maps_the_rows_of_a_layer_for_every_truth(checkpoints: Path, tmp_path: Path) -> None:
+    how: dict[str, Any] = {"dim": "4", "train": 100, "test": 60, "method": ["ridge"], "workers": 1}
+    result = ss.recovery(checkpoints / "base", texts(160), layer=2, truths=2, out=tmp_path / "run", **how)
+    assert result.data["rows"] == "base:2"
+    plan = make_plan([checkpoints / "base"], texts(160), comparing(AlignOptions(**QUICK)), Silent())
+    with RunFolder.open(tmp_path / "rows") as folder:
+        x = principal_components(gather(read_plan(plan, Run(folder)), 2), 4)
+    for truth, fit in enumerate(result.of("ridge", 4)):
+        y = random_bijection(4, seed=truth)(x)
+        g = fit_map(x[:100], y[:100], method="ridge")
+        error = float((g(x[100:]) - y[100:]).square().sum() / (y[100:] - y[100:].mean(0)).square().sum())
+        assert fit.error.value == pytest.approx(error, rel=1e-5)
+    last = ss.recovery(checkpoints / "base", texts(160), **how)
+    assert last.data["rows"] == f"base:{tiny.LAYERS}"
+
+
+def test_recovery_refuses_what_it_cannot_map() -> None:
     with pytest.raises(StratoscopeError, match="both --model and --data"):
         ss.recovery(data="x.txt")
     with pytest.raises(StratoscopeError, match="at least 2"):

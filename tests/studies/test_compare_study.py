@@ -632,3 +632,40 @@ def test_a_result_of_another_format_is_not_overwritten_unasked(pair: Pair, tmp_p
         pair(out=tmp_path)
     assert list(pair(out=tmp_path, overwrite=True)) == ["ckasim"]
     assert list(ss.load(tmp_path)) == ["ckasim"]
+
+
+def test_activations_in_half_precision_take_half_and_the_change_is_reported(
+    checkpoints: Path, text: str, tmp_path: Path
+) -> None:
+    models = [checkpoints / "base", checkpoints / "tuned"]
+    asked: dict[str, Any] = {"data": text, "measures": ("ckasim", "procrustes", "rsa", "svsim"), "keep": True}
+    whole = compare(models, out=tmp_path / "whole", **asked)
+    half = compare(models, out=tmp_path / "half", **asked, store="float16")
+    sizes = [sum(p.stat().st_size for p in (tmp_path / o / "parts").glob("layers-*")) for o in ("whole", "half")]
+    said = half.provenance["store"]
+    assert sizes[1] < 1.6 * sizes[0], "halves, beside the few rows that are kept both ways"
+    # Here all rows are in the first chunk, so that what is reported is the very change.
+    assert said["rows"] == half.data["rows"]
+    for name in whole:
+        change = float(np.nanmax(np.abs(whole[name].values - half[name].values)))
+        assert said["change"][name] == pytest.approx(change, rel=1e-3, abs=1e-9)
+        assert 0 < change < 5e-3
+    (note,) = [w for w in half.warnings if "float16" in w]
+    assert all(name in note for name in half)
+    assert not [w for w in whole.warnings if "float16" in w]
+    with pytest.raises(StratoscopeError, match=r"store \(float32, now float16\)"):
+        compare(models, out=tmp_path / "whole", **asked, store="float16")
+    with pytest.raises(StratoscopeError, match=r"'bfloat16'.*float16"):
+        compare(models, out=tmp_path / "other", **asked, store="bfloat16")
+
+
+def test_a_massive_activation_survives_half_precision(tmp_path: Path, text: str) -> None:
+    folder = tiny.checkpoint("gpt2", tmp_path / "decoder")
+    state = load_file(folder / "model.safetensors")
+    (bias,) = [name for name in state if name.endswith("h.0.mlp.c_proj.bias")]
+    state[bias][3] = 2e5  # stands there, and varies no more than the other neurons
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    half, whole = (compare([folder], data=text, store=s, measures=("ckasim", "rsa")) for s in ("float16", "float32"))
+    for a, b in zip(whole.matrices, half.matrices, strict=True):
+        assert np.isfinite(a.values).all()
+        np.testing.assert_allclose(b.values, a.values, atol=5e-3)

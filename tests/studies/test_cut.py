@@ -59,6 +59,12 @@ def no_checkpoint(folder: Path) -> bool:
     return not folder.exists() or {p.name for p in folder.iterdir()} <= {".lock", "parts"}
 
 
+def tried(refused: StratoscopeError) -> list[Any]:
+    """The rows of the table that a refusal shows."""
+    [rows] = refused.tables.values()
+    return list(rows)
+
+
 # --- what is cut -----------------------------------------------------------------------------------------------------
 
 
@@ -81,7 +87,12 @@ def test_idle_blocks_go_and_no_others_and_plain_transformers_loads_what_is_left(
 
 def test_the_folder_says_what_was_done(done: Cut) -> None:
     assert plain(Cut.load(done.folder)) == plain(done)
-    assert {c.kept[-1] for c in done.candidates} == {1, 2, 3}
+    assert [c.kept[-1] for c in done.candidates] == [1, 2, 3]
+    assert [c.verdict for c in done.candidates] == [study.OVER_BUDGET, study.CHOSEN, study.CONFIRMED]
+    assert [c.change.value for c in done.candidates[1:]] == [0, 0]
+    assert done.candidates[0].change.low <= done.candidates[0].change.value < -BUDGET
+    assert done.candidates[1].parameters == done.parameters["after"]
+    assert set(done.latency["by_blocks"]) == {"1", "2", "3"}
     assert [(t.kept, t.confirmed) for t in done.tested] == [((1, 2, 3), True), ((1, 2), True)]
     assert done.rows == {"choose": 80, "confirm": 80, "seed": 0}
     assert done.before.value == done.after.value == 1
@@ -166,9 +177,13 @@ def test_a_tuned_head_reads_a_lower_layer_and_is_written(tmp_path: Path) -> None
     )
 
 
-def test_a_model_below_its_baselines_is_cut_with_a_warning(lazy: Path, tmp_path: Path) -> None:
-    told = Told()
-    found = cut(lazy, task_of(lazy, right=False), budget=BUDGET, out=tmp_path / "small", progress=told)
+def test_a_model_below_the_majority_is_cut_by_force_alone_and_with_a_warning(lazy: Path, tmp_path: Path) -> None:
+    task, told = task_of(lazy, right=False), Told()
+    with pytest.raises(NothingToCutError, match=r"not above that of the majority label .*--force") as refused:
+        cut(lazy, task, budget=BUDGET, out=tmp_path / "small")
+    assert study.AT_MAJORITY in [row["verdict"] for row in tried(refused.value)]
+    assert no_checkpoint(tmp_path / "small")
+    found = cut(lazy, task, budget=BUDGET, out=tmp_path / "small", force=True, progress=told)
     assert "does not beat" in found.warnings[0]
     assert found.warnings[0] in told.notes
     assert "## Warnings" in (found.folder / "README.md").read_text()
@@ -183,6 +198,17 @@ def test_a_model_that_needs_every_block_is_refused_with_the_numbers(
     with pytest.raises(NothingToCutError, match=r"budget of 0.05: .*1.0000 to 0\.\d+ .*between -0\.\d+ and.*--budget"):
         cut(busy, busy_task, budget=BUDGET, out=tmp_path / "small")
     assert no_checkpoint(tmp_path / "small")
+
+
+def test_a_refusal_shows_everything_that_was_tried(busy: Path, busy_task: TaskData, tmp_path: Path) -> None:
+    with pytest.raises(NothingToCutError) as refused:
+        cut(busy, busy_task, budget=BUDGET, out=tmp_path / "small")
+    rows = tried(refused.value.where(lambda option: False))
+    assert [row["blocks kept"] for row in rows] == ["1", "1-2", "1-3"]
+    assert [row["verdict"] for row in rows] == [study.OVER_BUDGET] * 3
+    assert list(rows[0]) == ["blocks kept", "accuracy", "change", "parameters", "time", "verdict"]
+    assert rows[0]["parameters"] < rows[1]["parameters"] < rows[2]["parameters"]
+    assert all(row["time"] > 0 for row in rows)
 
 
 def test_a_cut_that_the_other_rows_do_not_confirm_is_refused_with_the_rows_it_takes(
@@ -215,7 +241,7 @@ def test_a_refusal_keeps_what_was_read_for_a_larger_budget(
         cut(busy, task, budget=BUDGET, out=out, options=how)
     # the best cut of any blocks is run again, on the rows that took no part in the choice
     assert len(reads) <= (0 if blocks == "top" else len(task.validation) / 2)
-    found = cut(busy, task, budget=0.9, out=out, options=how)
+    found = cut(busy, task, budget=0.9, out=out, options=replace(how, force=True))
     assert len(found.kept) < 4
     assert not (out / "parts").exists()
 
@@ -229,7 +255,7 @@ def test_a_larger_budget_reads_no_text_for_the_choice_again(
     saved: list[str] = []
     save = RunFolder.save
     monkeypatch.setattr(RunFolder, "save", lambda self, name, t: (saved.append(name), save(self, name, t))[1])
-    assert cut(busy, task, budget=0.9, out=out).budget == 0.9
+    assert cut(busy, task, budget=0.9, out=out, force=True).budget == 0.9
     assert not saved
 
 
@@ -250,7 +276,7 @@ def test_ctrl_c_keeps_what_was_read(
     save = RunFolder.save
     monkeypatch.setattr(RunFolder, "save", lambda self, name, t: (saved.append(name), save(self, name, t))[1])
     again = cut(lazy, task, budget=BUDGET, out=tmp_path / "small")
-    assert not saved
+    assert [name.partition("-")[0] for name in saved] == ["time"], "only what comes after the interrupt is made"
     assert (again.folder / "model.safetensors").read_bytes() == (done.folder / "model.safetensors").read_bytes()
 
 

@@ -13,7 +13,6 @@ import tiny
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.corpus import Corpus, Sentence
 from stratoscope.models.open.loading import CAUSAL, ModelSpec, open_model
-from stratoscope.models.read import perplexity as losses
 from stratoscope.models.read.perplexity import summaries, text_losses
 from stratoscope.models.surgery.blocks import exported
 from stratoscope.results.cutting.perplexity import Perplexities
@@ -48,7 +47,7 @@ def test_every_depth_is_that_of_a_model_built_at_that_depth(family: str, tmp_pat
     found = perplexity(folder, TEXTS, out=tmp_path / "run")
     assert len(found) == found.model.layers == tiny.LAYERS + 1
     whole = open_model(ModelSpec(str(folder)), CAUSAL)
-    assert found[-1] == summaries([text_losses(whole, TEXTS, 0)], TEXTS)[-1]
+    assert found[-1] == summaries([text_losses(whole, TEXTS)], TEXTS)[-1]
     for depth, point in enumerate(found):
         built = exported(whole.module, range(1, depth + 1))
         assert point.value == pytest.approx(slowly(built, whole.encoder.tokenizer), rel=1e-5)
@@ -79,9 +78,8 @@ def test_a_killed_run_resumes_part_by_part(
 ) -> None:
     whole = perplexity(decoder, TEXTS, span_length=0)
     monkeypatch.setattr(study, "TEXTS", 4)
-    monkeypatch.setattr(losses, "TEXTS", 4)
     with pytest.raises(KilledError):
-        perplexity(decoder, TEXTS, out=tmp_path, progress=killing("perplexity", 8), span_length=0)
+        perplexity(decoder, TEXTS, out=tmp_path, progress=killing("perplexity", 9), span_length=0)
     assert len(list((tmp_path / "parts").glob("*.safetensors"))) == 2
     damaged, _ = sorted((tmp_path / "parts").glob("*.safetensors"))
     damaged.write_bytes(damaged.read_bytes()[:-8])

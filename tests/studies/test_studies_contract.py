@@ -17,7 +17,6 @@ import tiny
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.corpus import Corpus, Sentence
 from stratoscope.data.tasks.data import TaskData
-from stratoscope.models.read import perplexity as losses
 from stratoscope.runs.folder import RunFolder
 from stratoscope.runs.kinds import kind_in
 from stratoscope.studies.align.inject import inject
@@ -284,7 +283,6 @@ def short_parts() -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attention_plan, "SHARD_WORK", 2e4)
         patch.setattr(judge, "SPAN_ROWS", 8)
-        patch.setattr(losses, "TEXTS", 4)
         patch.setattr(perplexity_study, "TEXTS", 4)
         yield
 

@@ -68,6 +68,12 @@ class Space:
         return self.basis.transform(self.rows)
 
     @cached_property
+    def w_parts(self) -> tuple[Tensor, Tensor]:
+        """Those of the rows fitted on and held out."""
+        fit, held = self.parts
+        return self.w[fit], self.w[held]
+
+    @cached_property
     def drop(self) -> Tensor:
         """(d, r): w = (x - mean) @ drop; directions without a coordinate are orthogonal to it, for the least norm.
 
@@ -98,7 +104,7 @@ class Space:
     def penalised(self) -> Penalised:
         """What ridge needs of this space alone."""
         root = self.variance.sqrt()
-        fit, held = (gram(self.w[part].T) * torch.outer(root, root) / int(part.sum()) for part in self.parts)
+        fit, held = (gram(w.T) * torch.outer(root, root) / len(w) for w in self.w_parts)
         values, vectors = torch.linalg.eigh(fit)
         return Penalised(values.clamp_min(0), vectors, vectors.T @ held @ vectors)
 
@@ -127,10 +133,14 @@ class Products:
     def all(self) -> Tensor:
         return self.fit + self.held
 
+    def less(self, other: Products, times: float) -> Products:
+        """Products with targets from which `times` others are taken."""
+        return Products(self.fit - times * other.fit, self.held - times * other.held)
+
 
 def products(x: Space, targets: Tensor) -> Products:
     """One pass over the rows: all that regression and ridge need of a pair."""
-    fit, held = ((x.w[part].T @ targets[part]).double() for part in x.parts)
+    fit, held = ((w.T @ targets[part]).double() for w, part in zip(x.w_parts, x.parts, strict=True))
     return Products(fit, held)
 
 
@@ -145,17 +155,30 @@ def ridge(x: Space, p: Products) -> tuple[Tensor, float]:
     With the fitting rows' covariance Q e Qᵀ, A(λ) = Q (e + λ)⁻¹ B: one eigendecomposition, and a sum over r² numbers
     for each λ. The map is then fitted on all rows.
     """
+    best, _ = penalty(x, p)
+    return penalised(x, regression(x, p), best), best
+
+
+def penalised(x: Space, m: Tensor, penalty: float) -> Tensor:
+    """M of ridge from that of least squares."""
+    return (x.variance / (x.variance + penalty))[:, None] * m if penalty else m
+
+
+def penalty(x: Space, p: Products) -> tuple[float, float]:
+    """λ with the least error on held-out rows, and by how much that is below the error of nothing, ‖y‖² per row.
+
+    Errors are compared in the precision of the rows.
+    """
     if not x.basis.rank:
-        return regression(x, p), 0.0
+        return 0.0, 0.0
     of, root = x.penalised, x.variance.sqrt()[:, None]
-    nf, nh = (int(part.sum()) for part in x.parts)
-    b, h = of.axes.T @ (root * p.fit / nf), of.axes.T @ (root * p.held / nh)
-    square, cross = of.held * gram(b), (h * b).sum(1)
+    turn = of.axes.T.to(x.rows.dtype)
+    b, h = (turn @ (root * m / len(w)).to(turn.dtype) for m, w in zip((p.fit, p.held), x.w_parts, strict=True))
+    square, cross = of.held * gram(b), (h * b).double().sum(1)
     lambdas = LAMBDAS * float(x.variance.sum() / x.width)
     shrink = 1 / (of.values + lambdas[:, None])
     errors = ((shrink @ square) * shrink).sum(1) - 2 * shrink @ cross
-    best = float(lambdas[errors.argmin()])
-    return (x.variance / (x.variance + best))[:, None] * regression(x, p), best
+    return float(lambdas[errors.argmin()]), -float(errors.min())
 
 
 def canonical(x: Space, y: Space, *, kept: tuple[int, int] | None = None, weighted: bool = False) -> Tensor:
@@ -177,11 +200,14 @@ def canonical(x: Space, y: Space, *, kept: tuple[int, int] | None = None, weight
     return m
 
 
-def rotation(x: Space, y: Space) -> Tensor:
-    """A = s U Vᵀ with X'Y = U S Vᵀ, s = tr S / ‖X‖² (Schönemann 1966); orthogonal also where the rank is deficient."""
-    cross = (x.centred.T @ y.centred).double() / len(x.rows)
-    u, s, v = torch.linalg.svd(cross, full_matrices=False)
-    total = float(x.variance.sum())
+def rotation(x: Space, y: Space, rows: Tensor | None = None) -> Tensor:
+    """A = s U Vᵀ with X'Y = U S Vᵀ, s = tr S / ‖X‖² (Schönemann 1966); orthogonal also where the rank is deficient.
+
+    `rows` chooses some of the training rows.
+    """
+    a, b = (x.centred, y.centred) if rows is None else (x.centred[rows], y.centred[rows])
+    u, s, v = torch.linalg.svd((a.T @ b).double(), full_matrices=False)
+    total = float(a.double().square().sum())
     scale = float(s.sum()) / total if total > 0 else 0.0
     turned: Tensor = scale * (u @ v)
     return turned

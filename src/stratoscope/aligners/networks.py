@@ -1,4 +1,8 @@
-"""Networks that maps are made of: affine couplings (RealNVP), those of Ren et al. as published, and a free MLP."""
+"""Networks that maps are made of: affine couplings (RealNVP), those of Ren et al. as published, and a free MLP.
+
+The couplings are forty lines of our own: those of zuko (MIT) take 47 ms a step at 768 features against 37-40, their
+last layers would have to be set to zero from outside, and the determinants of a flow library are not needed here.
+"""
 
 from __future__ import annotations
 
@@ -132,7 +136,7 @@ class Free(Network):
     name = "free"
     invertible = False
 
-    def __init__(self, features: int, targets: int, width: int = 4 * WIDTH) -> None:
+    def __init__(self, features: int, targets: int, width: int) -> None:
         super().__init__(features=features, targets=targets, width=width)
         self.linear, self.net = nn.Linear(features, targets, bias=False), mlp(features, width, width, targets)
         for p in self.net[-1].parameters():

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from stratoscope.aligners.linear import Space, products, ridge, rotation
+from stratoscope.aligners.linear import Space, penalised, penalty, products, regression, ridge, rotation
 from stratoscope.aligners.maps import Map
-from stratoscope.aligners.networks import Flow, Free, Network, PaperFlow, PaperFree, xavier_
+from stratoscope.aligners.networks import WIDTH, Flow, Free, Network, PaperFlow, PaperFree, xavier_
 from stratoscope.core.errors import StratoscopeError
 
 
@@ -27,6 +27,8 @@ class Schedule:
     warmup: float = 0.1
     every: int = 20
     """Steps between looks at the held-out rows."""
+    patience: float = 1 / 3
+    """Share of the steps without a gain on them after which training ends."""
 
     def rate(self, step: int) -> float:
         """Warm-up, then half a cosine, as a share of the learning rate."""
@@ -36,8 +38,10 @@ class Schedule:
         return 0.5 * (1 + math.cos(math.pi * (step - rise) / max(1, self.steps - rise)))
 
 
-NARROW, NARROW_STEPS = 64, 600
-"""Spaces of few features are bent more than a linear map shows, and gain from twice as many steps; wide ones do not."""
+NARROW, NARROW_WIDTH, NARROW_SCHEDULE = 64, 128, Schedule(steps=2000, linear_lr=5e-3)
+"""Spaces of few features are bent more than a linear map shows, and gain from more steps of a smaller network."""
+SHARES = (1.0, 0.5, 0.25, 0.1)
+"""Of the rotation that a start is shrunk towards."""
 MOST_CONDITION = 1e3
 """Condition number of the dense layer at its start: an inverse in float32 then keeps four digits."""
 PAPER_STEPS, PAPER_BATCH, PAPER_RATE, PAPER_GAMMA = 3000, 32, 1e-6, 0.99
@@ -59,57 +63,76 @@ class Dense(nn.Module):
 def fit_network(method: str, x: Space, y: Space, *, seed: int = 0, schedule: Schedule | None = None) -> Map:
     """An `inn` or `mlp` fitted to the rows of two spaces, started from the best linear map of its kind.
 
-    The start is fitted without the held-out rows, which then tell whether training helps. Where it does not, the map
-    is the linear start, fitted on all rows.
+    Start and network are fitted without the held-out rows, which then tell how many steps of training help, if any.
+    The map is the start fitted on all rows, trained on all of them for as many steps.
     """
     scale_x, scale_y = (_scale(s, name) for s, name in ((x, "first"), (y, "second")))
-    default = Schedule(steps=NARROW_STEPS) if x.width <= NARROW else Schedule()
+    schedule = schedule or (NARROW_SCHEDULE if x.width <= NARROW else Schedule())
     zx, zy = x.centred.float() / scale_x, y.centred.float() / scale_y
-    for last in (False, True):
-        a, b = (x, y) if last else (x.without_held(seed), y.without_held(seed))
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            network: Network = Flow(x.width) if method == "inn" else Free(x.width, y.width)
-        if isinstance(network, Flow):
-            start, best = shrunk_ridge(a, b)
-            model = Dense((start * scale_x / scale_y).float(), network)
-        else:
-            assert isinstance(network, Free)
-            m, best = ridge(a, products(a, b.centred))
-            network.linear.weight.data = (a.drop @ m * scale_x / scale_y).T.float()
-            model = Dense(torch.eye(x.width), network)
-            model.weight.requires_grad_(False)
-        if not last:
-            chosen = train(model, zx, zy, x.held, schedule or default, seed=seed)
-            if chosen["best_step"]:
-                break
-    network, weight = network.double().eval().requires_grad_(False), model.weight.detach().double()
-    return Map(method, x.basis.mean, y.basis.mean, weight, network, scale_x, scale_y, {**chosen, "lambda": best})
+    model, _ = _started(method, x.without_held(seed), y.without_held(seed), scale_x / scale_y, seed=seed)
+    steps = train(model, zx, zy, schedule, held=x.held, seed=seed)
+    model, start = _started(method, x, y, scale_x / scale_y, seed=seed)
+    train(model, zx, zy, schedule, stop=int(steps["best_step"]), seed=seed)
+    network, weight = model.network.double().eval().requires_grad_(False), model.weight.detach().double()
+    return Map(method, x.basis.mean, y.basis.mean, weight, network, scale_x, scale_y, {**steps, **start})
 
 
-def shrunk_ridge(x: Space, y: Space) -> tuple[Tensor, float]:
-    """A = argmin ‖y - x A‖²/n + λ‖A - R‖², and λ; R the scaled rotation of x onto y: ridge on what R leaves over.
+def _started(method: str, x: Space, y: Space, scale: float, *, seed: int) -> tuple[Dense, dict[str, float]]:
+    """A network that is the best linear map of its kind, in units in which both spaces have variance 1 per feature."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        width = NARROW_WIDTH if x.width <= NARROW else WIDTH
+        network: Network = Flow(x.width, width=width) if method == "inn" else Free(x.width, y.width, width=4 * width)
+    if isinstance(network, Free):
+        m, best = ridge(x, products(x, y.centred))
+        network.linear.weight.data = (x.drop @ m * scale).T.float()
+        model = Dense(torch.eye(x.width), network)
+        model.weight.requires_grad_(False)
+        return model, {"lambda": best}
+    start, chosen = shrunk_ridge(x, y)
+    return Dense((start * scale).float(), network), chosen
 
-    λ is that with the least error on held-out rows, or the least from there on that gives a well-conditioned A: plain
-    ridge sends directions of little variance almost to nothing, which no inverse brings back.
+
+def shrunk_ridge(x: Space, y: Space) -> tuple[Tensor, dict[str, float]]:
+    """A = argmin ‖y - x A‖²/n + λ‖A - γR‖², with γ and λ; R the scaled rotation of x onto y: ridge on what γR leaves.
+
+    γ and λ are those with the least error on held-out rows, which R does not know then; or the least λ from there on
+    that gives a well-conditioned A: plain ridge, γ = 0, sends directions of little variance almost to nothing, which no
+    inverse brings back. A whole rotation is an overfit of its own where rows are few.
     """
-    r = rotation(x, y)
-    p = products(x, y.centred - (x.centred @ r.to(x.centred.dtype)))
-    m, best = ridge(x, p)
-    floor, there = float(x.variance.sum() / x.width) * 1e-10, x.variance > 0
-    raw = m * torch.where(there, (x.variance + best) / torch.where(there, x.variance, 1.0), 0.0)[:, None]
+    fit, held = x.parts
+    known = rotation(x, y, fit)
+    turned = x.centred @ known.to(x.centred.dtype)
+    to_y, to_r, lost = products(x, y.centred), products(x, turned), dict[float, tuple[float, float]]()
+    for share in SHARES:
+        best, won = penalty(x, to_y.less(to_r, share))
+        left = (y.centred[held] - share * turned[held]).double().square().sum() / int(held.sum())
+        lost[share] = float(left) - won, best
+    share = min(lost, key=lambda s: lost[s])
+    best, r = lost[share][1], share * rotation(x, y)
+    m = regression(x, products(x, y.centred - x.centred @ r.to(x.centred.dtype)))
+    floor = float(x.variance.sum() / x.width) * 1e-10
     while True:
-        weight = r + x.drop @ (raw * (x.variance / (x.variance + best))[:, None])
+        weight = r + x.drop @ penalised(x, m, best)
         values = torch.linalg.svdvals(weight)
         if float(values[0]) <= MOST_CONDITION * float(values[-1]):
-            return weight, best
+            return weight, {"lambda": best, "rotation": share}
         best = max(best, floor) * 3
 
 
-def train(model: Dense, x: Tensor, y: Tensor, held: Tensor, schedule: Schedule, *, seed: int) -> dict[str, float | int]:
-    """Minimise the mean squared error with AdamW; the weights with the least one on held-out rows are kept."""
+def train(
+    model: Dense,
+    x: Tensor,
+    y: Tensor,
+    schedule: Schedule,
+    *,
+    held: Tensor | None = None,
+    stop: int | None = None,
+    seed: int,
+) -> dict[str, float | int]:
+    """Minimise the mean squared error with AdamW until a step; with held-out rows, after which step they fit best."""
     generator = torch.Generator().manual_seed(seed)
-    (fx, fy), (hx, hy) = ((x[part], y[part]) for part in (~held, held))
+    (fx, fy), (hx, hy) = ((x, y), (x[:0], y[:0])) if held is None else ((x[~held], y[~held]), (x[held], y[held]))
     dense, rest = [model.weight], list(model.network.parameters())
     groups = [{"params": rest, "lr": schedule.lr}]
     groups += [{"params": dense, "lr": schedule.linear_lr, "weight_decay": 0.0}] if model.weight.requires_grad else []
@@ -121,9 +144,8 @@ def train(model: Dense, x: Tensor, y: Tensor, held: Tensor, schedule: Schedule, 
             return float(nn.functional.mse_loss(model(hx), hy))
 
     first = least = error()
-    best, at = _copy(model), 0
-    order = torch.empty(0, dtype=torch.long)
-    for step in range(1, schedule.steps + 1):
+    at, order = 0, torch.empty(0, dtype=torch.long)
+    for step in range(1, (schedule.steps if stop is None else stop) + 1):
         if len(order) < min(schedule.batch, len(fx)):
             order = torch.randperm(len(fx), generator=generator)
         batch, order = order[: schedule.batch], order[schedule.batch :]
@@ -132,11 +154,11 @@ def train(model: Dense, x: Tensor, y: Tensor, held: Tensor, schedule: Schedule, 
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         scheduler.step()
-        if step % schedule.every == 0 or step == schedule.steps:
-            now = error()
-            if now < least:
-                least, best, at = now, _copy(model), step
-    model.load_state_dict(best)
+        if held is not None and (step % schedule.every == 0 or step == schedule.steps):
+            if (now := error()) < least:
+                least, at = now, step
+            elif step - at >= schedule.patience * schedule.steps:
+                break
     return {"steps": schedule.steps, "best_step": at, "held_out_start": first, "held_out": least}
 
 
@@ -158,10 +180,6 @@ def fit_paper(method: str, x: Space, y: Space, *, seed: int = 0, steps: int = PA
     zero_x, zero_y = (torch.zeros(s.width, dtype=torch.float64) for s in (x, y))
     chosen = {"paper": True, "steps": steps}
     return Map(method, zero_x, zero_y, torch.eye(x.width, dtype=torch.float64), network, chosen=chosen)
-
-
-def _copy(model: nn.Module) -> dict[str, Tensor]:
-    return {name: t.clone() for name, t in model.state_dict().items()}
 
 
 def _scale(space: Space, which: str) -> float:

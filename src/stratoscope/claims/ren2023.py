@@ -176,9 +176,8 @@ def _judged(
 
 
 def judge_alignment(result: Alignment) -> tuple[Statement, ...]:
-    """Claims about layers of pairs of models; by the network where there is one, else by ridge."""
-    method = INN if INN in result.methods else "ridge" if "ridge" in result.methods else result.methods[0]
-    unit = str(result.data.get("unit"))
+    """Claims about layers of pairs of models."""
+    method, unit = result.judged, str(result.data.get("unit"))
     several = len(result.layers()) > 1
     found = [_judged(LOWER_BETTER, result, {"method": method, "unit": unit}, method=method)] if several else []
     if any(f.group == "before" for f in result.fits):

@@ -36,6 +36,7 @@ class Console:
         self._clock = clock
         self._quiet, self._verbose = quiet, verbose
         self._began = clock()
+        self._noted: set[str] = set()
         self._stack = ExitStack()
         self._bars = Progress(
             TextColumn("{task.description}"),
@@ -53,7 +54,7 @@ class Console:
 
     def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
         self._stack.close()
-        if self._bars.tasks:
+        if self._bars.live.is_started:
             self._bars.stop()
         if self._verbose and kind is None:
             self.note(f"everything: done in {_span(self._clock() - self._began)}")
@@ -67,8 +68,13 @@ class Console:
             yield advance
 
     def note(self, message: str) -> None:
-        if not self._quiet:
-            self._rich.print(escape(clean(message)), highlight=False, soft_wrap=True)
+        """Shown once, however often it comes."""
+        if not self._quiet and message not in self._noted:
+            self._noted.add(message)
+            self._line(message)
+
+    def _line(self, message: str) -> None:
+        self._rich.print(escape(clean(message)), highlight=False, soft_wrap=True)
 
     @contextmanager
     def _bar(self, label: str, total: int) -> Iterator[Callable[[int], None]]:
@@ -78,20 +84,21 @@ class Console:
 
         def advance(n: int) -> None:
             self._bars.advance(task, n)
-            speed = self._bars.tasks[task].speed
+            speed = next(t.speed for t in self._bars.tasks if t.id == task)
             self._bars.update(task, rate=f"{speed:,.0f}/s" if speed else "")
 
         yield advance
-        self._bars.stop_task(task)
+        self._bars.refresh()
+        self._bars.remove_task(task)  # what is done makes room: a command with many steps fits the screen
         if self._verbose:
-            self.note(f"{label}: done in {_span(self._clock() - began)}")
+            self._line(f"{label}: done in {_span(self._clock() - began)}")
 
     @contextmanager
     def _lines(self, label: str, total: int) -> Iterator[Callable[[int], None]]:
         """A line when the step begins, one when it ends, and now and then one with the rate since the last."""
         began = self._clock()
         done, reported, reported_at = 0, 0, began
-        self.note(f"{label}: {total:,} to do")
+        self._line(f"{label}: {total:,} to do")
 
         def advance(n: int) -> None:
             nonlocal done, reported, reported_at
@@ -100,11 +107,11 @@ class Console:
             if now - reported_at >= SECONDS_BETWEEN_LINES and done < total:
                 rate = (done - reported) / (now - reported_at)
                 left = f", about {_span((total - done) / rate)} left" if rate else ""
-                self.note(f"{label}: {done:,} of {total:,}, {rate:,.1f}/s{left}")
+                self._line(f"{label}: {done:,} of {total:,}, {rate:,.1f}/s{left}")
                 reported, reported_at = done, now
 
         yield advance
-        self.note(f"{label}: done in {_span(self._clock() - began)}")
+        self._line(f"{label}: done in {_span(self._clock() - began)}")
 
 
 def _span(seconds: float) -> str:

@@ -7,13 +7,13 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
-from stratoscope.cli.answer import clean
+from stratoscope.cli.answer import Answer, Table, clean
 from stratoscope.cli.commands import (
     align,
     attention,
@@ -38,6 +38,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 LONGEST_SENTENCE = 1000
 """Characters of an error that are shown."""
 WHAT = "See how fine-tuning reshapes a Transformer, layer by layer."
+Tables = Mapping[str, Sequence[Mapping[str, Any]]]
 GROUPS = {"study": "Studies that put several analyses on one page."}
 COMMANDS: Mapping[str, Callable[..., None]] = {
     "demo": demo.demo,
@@ -91,7 +92,6 @@ def _app() -> typer.Typer:
         cls=Commands,
         help=WHAT,
         callback=main,
-        add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
@@ -158,7 +158,7 @@ def run() -> None:
     except UsageError as e:
         _refuse(usage_sentence(e, words), words)
     except StratoscopeError as e:
-        _refuse(str(e), words)
+        _refuse(str(e), words, tables=e.tables)
     except OSError as e:
         if e.errno not in (errno.ENAMETOOLONG, errno.ELOOP):
             raise
@@ -171,18 +171,28 @@ def run() -> None:
         sys.exit(1)
 
 
+def _cell(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
 def _shortened(sentence: str) -> str:
     """A sentence that a screen has room for: names from files and arguments may be of any length."""
     half = LONGEST_SENTENCE // 2
     return sentence if len(sentence) <= LONGEST_SENTENCE else f"{sentence[:half]} ... {sentence[-half:]}"
 
 
-def _refuse(sentence: str, words: list[str], *, code: int = 2) -> NoReturn:
-    """One sentence on stderr; with `--json`, one document on stdout says the same."""
+def _refuse(sentence: str, words: list[str], *, code: int = 2, tables: Tables | None = None) -> NoReturn:
+    """One sentence on stderr, below the tables that show why; with `--json`, one document on stdout says the same."""
     sentence = _shortened(clean(sentence))
     if "--json" in words:
         import json
 
-        sys.stdout.write(json.dumps({"error": sentence}) + "\n")
+        sys.stdout.write(json.dumps({"error": sentence, **(tables or {})}) + "\n")
+    elif tables:
+        from stratoscope.cli.console import show
+
+        for name, rows in tables.items():
+            drawn = Table(tuple(rows[0]), [[_cell(value) for value in row.values()] for row in rows])
+            show(Answer({}, [name], drawn), as_json=False, quiet=True)
     sys.stderr.write(f"stratoscope: {sentence}\n")
     sys.exit(code)

@@ -19,7 +19,7 @@ from typer.core import TyperCommand
 
 from stratoscope.cli.answer import Answer
 from stratoscope.core.errors import StratoscopeError
-from stratoscope.core.options import Option, described, flag_of, read_options
+from stratoscope.core.options import Option, check_names, described, flag_of, read_options
 
 CONFIG = f"{__name__}.config"
 """Where a context keeps the path of `--config`."""
@@ -81,6 +81,8 @@ def command(function: Callable[..., Answer]) -> Callable[..., None]:
             name: read_options(group, {field: given.pop(field) for field in described(group)})
             for name, group in groups.items()
         }
+        for options in made.values():
+            check_names(options)
         context = given.pop("context", None)
         with Console(quiet=shown["quiet"], verbose=shown["verbose"]) as console:
             own = {"progress": console, "verbose": shown["verbose"]}
@@ -127,7 +129,17 @@ def _flag(f: dataclasses.Field[Any], hint: Any, known: Option) -> inspect.Parame
     elif default is True:
         flag = f"{flag}/--no-{flag.removeprefix('--')}"
     spellings = [flag] if known.short is None else [flag, known.short]
-    return _parameter(f.name, kind, default, typer.Option(*spellings, help=known.help))
+    completion = _completion(known.choices) if known.choices else None
+    return _parameter(f.name, kind, default, typer.Option(*spellings, help=known.help, autocompletion=completion))
+
+
+def _completion(choices: tuple[str, ...]) -> Callable[[str], list[str]]:
+    """What a shell offers for the beginning of a name."""
+
+    def offered(incomplete: str) -> list[str]:
+        return [name for name in choices if name.startswith(incomplete)]
+
+    return offered
 
 
 def _parameter(name: str, kind: Any, default: Any, option: Any) -> inspect.Parameter:

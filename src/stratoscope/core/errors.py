@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import re
-from collections.abc import Callable, Iterable
-from typing import Self
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Self
 
 OPTION = re.compile(r"--[a-z][a-z-]*")
 
@@ -16,6 +17,9 @@ class StratoscopeError(Exception):
     `ways` are what to do about it, any of which will do; advice that names an option belongs here rather than into the
     fact, so that it is left out where there is no such option.
     """
+
+    tables: Mapping[str, Sequence[Mapping[str, Any]]] = {}
+    """Plain rows that show why, by name: printed above the sentence."""
 
     def __init__(self, fact: str, *ways: str) -> None:
         super().__init__(fact, *ways)
@@ -29,7 +33,9 @@ class StratoscopeError(Exception):
 
     def where(self, has: Callable[[str], bool]) -> Self:
         """The same error for a place that `has` some options only: what names another is no way there."""
-        return type(self)(self.fact, *(way for way in self.ways if all(map(has, OPTION.findall(way)))))
+        error = copy.copy(self)
+        error.ways = tuple(way for way in self.ways if all(map(has, OPTION.findall(way))))
+        return error
 
 
 class ForeignResultError(StratoscopeError):

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
+from stratoscope.core.names import ALIASES
 
 T = TypeVar("T")
 
@@ -37,6 +38,10 @@ class Option:
     """For Python only."""
     least: float | None = None
     """Smallest value allowed."""
+    most: float | None = None
+    """Largest value allowed: what is beyond it would never end."""
+    choices: tuple[str, ...] = ()
+    """The names there are, where it takes one or several of them; a measure may have `@fraction` behind its name."""
 
 
 def option(default: Any, help: str, **known: Any) -> Any:
@@ -111,17 +116,29 @@ def _fitted(value: Any, hint: Any, f: dataclasses.Field[Any]) -> Any:
     return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
 
 
+def check_names(options: Any) -> None:
+    """Refuse a name that an option does not know; commands do before they import anything heavy."""
+    for name, (_, known) in described(type(options)).items():
+        value = getattr(options, name)
+        for one in (value if isinstance(value, tuple) else (value,)) if known.choices else ():
+            base = one.partition("@")[0]
+            if ALIASES.get(base, base) not in known.choices:
+                raise unknown_name(flag_of(name, known).removeprefix("--"), base, known.choices)
+
+
 def check_options(options: Any) -> None:
-    """Refuse numbers that are none, or below the least that an option allows."""
+    """Refuse numbers that are none, or not between the least and the most that an option allows."""
     for f in dataclasses.fields(options):
         known, value = f.metadata.get("option"), getattr(options, f.name)
-        if known is None or known.least is None or value is None:
+        if known is None or (known.least, known.most) == (None, None) or value is None:
             continue
         flag = flag_of(f.name, known)
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise StratoscopeError(f"expected {flag} as a number, got '{value}'")
-        if value < known.least:
+        if known.least is not None and value < known.least:
             raise StratoscopeError(f"expected {flag} of at least {known.least:g}, got {value:g}")
+        if known.most is not None and value > known.most:
+            raise StratoscopeError(f"expected {flag} of at most {known.most:,.0f}, got {value:,}")
     number = getattr(options, "seed", 0)
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 2**63:
         raise StratoscopeError(f"expected a --seed of at least 0 and below 2^63, got {number}")
@@ -160,6 +177,11 @@ memory = partial(
 )
 workers = partial(option, None, "Number of processes; by default one per core.", work=True, least=1)
 overwrite = partial(option, False, "Replace another result in the folder.", work=True)
+
+
+MOST_REPLICATES = 10_000
+"""Of a bootstrap: an interval gains nothing from more, and all are kept with the result."""
+bootstrap = partial(option, least=0, most=MOST_REPLICATES)
 
 
 WHERE = ("workers", "engine", "shard", "merge")

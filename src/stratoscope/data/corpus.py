@@ -163,6 +163,10 @@ class Corpus:
         """Sentences `start` to `stop` as a corpus of their own."""
         return replace(self, sentences=self.sentences[start:stop], positions=self.positions[start:stop])
 
+    def held(self) -> Corpus:
+        """The same with all sentences in memory, as it travels."""
+        return replace(self, sentences=tuple(self.sentences), positions=tuple(self.positions))
+
 
 def digest(kind: str, fields: Iterable[str | None]) -> str:
     """Sha256 over fields in order, each with its length before it: no two different lists share one byte string."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -210,6 +211,11 @@ def difference_interval(
     _check_resampling(replicates, level)
     a, b = (_on_resamples(metric, s, labels, seed, replicates) for s in (scores_a, scores_b))
     return _quantiles(a - b, level)
+
+
+def rows_for(budget: float, confidence: float) -> int:
+    """Rows without a single loss that confirm an accuracy within `budget`: (1 - budget)^n <= 1 - confidence."""
+    return math.ceil(math.log(1 - confidence) / math.log1p(-budget))
 
 
 def percentiles(

@@ -209,7 +209,7 @@ def _connected(ray: Any) -> tuple[str, bool]:
     main = threading.current_thread() is threading.main_thread()
     before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)} if main else {}
     try:
-        with _passed_on("Ray cannot be used"):
+        with _passed_on("Ray cannot be used", "check RAY_ADDRESS, and the cluster's token if it wants one"):
             context = ray.init(logging_level=logging.ERROR, log_to_driver=False)
     finally:
         for caught, handler in before.items():  # Ray's own would end this process with another code
@@ -218,8 +218,11 @@ def _connected(ray: Any) -> tuple[str, bool]:
     return f"http://{link}" if link else "", True
 
 
+AGAIN = "run the same command again: finished parts are kept"
+
+
 @contextmanager
-def _passed_on(what: str) -> Iterator[None]:
+def _passed_on(what: str, way: str = AGAIN) -> Iterator[None]:
     """Whatever goes wrong in Ray or in a worker, in one sentence with Ray's own words."""
     try:
         yield
@@ -228,9 +231,9 @@ def _passed_on(what: str) -> Iterator[None]:
     except Exception as e:
         cause = getattr(e, "cause", None)
         said = f"{type(cause).__name__}: {cause}" if isinstance(cause, Exception) else f"{type(e).__name__}: {e}"
-        raise StratoscopeError(
-            f"{what}: {' '.join(said.split())}"[:1000], "run the same command again: finished parts are kept"
-        ) from e
+        if lines := str(e.__cause__ or "").strip().splitlines():  # a traceback, whose last line may name the token
+            said += f" ({lines[-1].strip()})"
+        raise StratoscopeError(f"{what}: {' '.join(said.split())}"[:1000], way) from e
 
 
 def _name(work: Callable[..., Any], item: Any) -> str:

@@ -179,7 +179,8 @@ def _left_out(shared: Any, item: Item) -> Tensors:
 def _scores(index: Tensor, shared: Any, item: Item) -> Tensors:
     """Scores of some of the rows, all of which are read once."""
     rows = shared["rows"]
-    held = MemoryRows([gather(rows, k) for k in range(rows.layers)], [rows.eps(k) for k in range(rows.layers)])
+    layers = range(rows.layers)
+    held = MemoryRows([gather(rows, k) for k in layers], [rows.eps(k) for k in layers], [rows.loss(k) for k in layers])
     wanted = [parse(name) for name in item["measures"]]
     scoring = score_layers(Subset(held, index), wanted, run=Run(memory=shared["memory"]), seed=shared["seed"])
     return {name: s.values for name, s in scoring.scored.items()}

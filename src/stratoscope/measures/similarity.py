@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.names import ALL
 from stratoscope.measures.score import score_layers
-from stratoscope.measures.table import ALL, caution, parse
+from stratoscope.measures.table import caution, parse
 from stratoscope.statistics.rows import MemoryRows
 
 

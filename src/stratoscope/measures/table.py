@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
+from stratoscope.core.names import ALIASES, ALL
 from stratoscope.measures import linear
 from stratoscope.measures.heldout import MIXEDSIM_HELDOUT
 from stratoscope.measures.kernels.kernel import CKASIM_MINIBATCH, CKASIM_RBF, MEDIAN_ROWS
@@ -31,9 +32,6 @@ MEASURES: tuple[Measure, ...] = (
     MIXEDSIM_HELDOUT,
 )
 
-ALL = "all"
-ALIASES = {"cka": "ckasim", "svcca": "svsim", "pwcca": "pwsim"}
-"""Names that other packages use."""
 QUADRATIC_ROWS = 20_000
 """Beyond so many rows, `all` leaves out measures whose cost grows with their square."""
 WORTH_SAYING = 0.1

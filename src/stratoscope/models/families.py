@@ -228,6 +228,11 @@ def width(config: Any) -> int:
     return _number(config, "hidden_size")
 
 
+def vocabulary(config: Any) -> int:
+    """Number of different tokens."""
+    return _number(config, "vocab_size")
+
+
 def _number(config: Any, name: str) -> int:
     value = getattr(config.get_text_config(), name, None)
     if value is None:
@@ -291,33 +296,26 @@ def answering(module: Any, forward: Callable[..., Any]) -> Iterator[None]:
 def detect(model: nn.Module) -> Family:
     """Find the block list of an unknown architecture.
 
-    It is the first list of same-class modules as long as the configured depth, else the longest such list; a norm
-    registered beside it (the last one that does not belong to the embeddings) is taken as the final norm.
+    It is the first list of same-class modules as long as the configured depth, else any list that long (blocks of two
+    kinds), else the longest of the first. A norm registered beside it (the last one that does not belong to the
+    embeddings), or else after it, there or in a module around it, is taken as the final norm.
     """
     inner = base(model)
     config: Any = inner.config
-    lists = [
-        (name, m)
-        for name, m in inner.named_modules()
-        if isinstance(m, nn.ModuleList) and len(m) and len({type(block) for block in m}) == 1
-    ]
-    if not lists:
+    every = [(name, m) for name, m in inner.named_modules() if isinstance(m, nn.ModuleList) and len(m)]
+    alike = [(name, m) for name, m in every if len({type(block) for block in m}) == 1]
+    wanted = getattr(config.get_text_config(), "num_hidden_layers", None)
+    found = next((item for item in (*alike, *every) if len(item[1]) == wanted), None)
+    if found is None and not alike:
         raise StratoscopeError(
             f"architecture '{config.model_type}' is not in the table of families and has no list of like blocks;"
             " see 'stratoscope families' for what is supported"
         )
-    wanted = getattr(config.get_text_config(), "num_hidden_layers", None)
-    path, _ = next((item for item in lists if len(item[1]) == wanted), max(lists, key=lambda item: len(item[1])))
-    parent = path.rpartition(".")[0]
-    beside = [
-        name
-        for name, child in inner.get_submodule(parent).named_children()
-        if "norm" in type(child).__name__.lower() and "emb" not in name.lower()
-    ]
+    path, _ = found or max(alike, key=lambda item: len(item[1]))
     return Family(
         name=config.model_type,
         blocks=path,
-        final_norm=".".join(filter(None, (parent, beside[-1]))) if beside else None,
+        final_norm=_norm_after(inner, path),
         cls="last" if generates(config) else "first",
         segments=getattr(config, "type_vocab_size", 0) > 1,
         positions="after-padding" if _positions_follow_padding(inner) else "absolute",
@@ -330,6 +328,25 @@ def detect(model: nn.Module) -> Family:
         reference="not in the table",
         detected=True,
     )
+
+
+def _norm_after(inner: nn.Module, path: str) -> str | None:
+    """Where the norm between the last block and the last layer seems to be."""
+    around, _, name = path.rpartition(".")
+    children = dict(inner.get_submodule(around).named_children())
+    beside = [n for n in children if _is_norm(children[n]) and "emb" not in n.lower()]
+    while not beside:
+        children = dict(inner.get_submodule(around).named_children())
+        later = list(children)[list(children).index(name) + 1 :]
+        beside = [n for n in later if _is_norm(children[n])][:1]
+        if beside or not around:
+            break
+        around, _, name = around.rpartition(".")
+    return ".".join(filter(None, (around, beside[-1]))) if beside else None
+
+
+def _is_norm(module: nn.Module) -> bool:
+    return "norm" in type(module).__name__.lower()
 
 
 def generates(config: Any) -> bool:

@@ -1,13 +1,15 @@
 """Anderson acceleration of a fixed-point map for many probes side by side (Anderson 1965; Bertrand & Massias 2021).
 
 Of the last points x_i and their images T(x_i), the next point is sum_i a_i T(x_i) with sum a_i = 1 and the smallest
-|sum_i a_i (T(x_i) - x_i)| in the metric of the covariance (and of the identity for biases).
+|sum_i a_i (T(x_i) - x_i)| in the metric of the steps.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+from stratoscope.probes.metric import Metric
 
 MEMORY, LEAST_MEMORY, VALUES = 24, 4, 20_000_000
 """Most and fewest images kept, and values of all of them: fewer images of many weights."""
@@ -36,7 +38,7 @@ class Mixing:
         """These probes begin anew."""
         self.kept = self.kept & ~which
 
-    def add(self, point: tuple[Tensor, Tensor], image: tuple[Tensor, Tensor], covariance: Tensor) -> None:
+    def add(self, point: tuple[Tensor, Tensor], image: tuple[Tensor, Tensor], metric: Metric) -> None:
         """Take in one more point with its image."""
         most = max(LEAST_MEMORY, min(MEMORY, VALUES // image[0].numel()))
         del self.images[: 1 - most], self.residuals[: 1 - most]
@@ -44,8 +46,8 @@ class Mixing:
         weight, bias = image[0] - point[0], image[1] - point[1]
         self.images.append(image)
         self.residuals.append((weight, bias))
-        metric = (covariance @ weight.view(len(weight), -1)).view_as(weight)
-        row = torch.stack([((metric * w).sum((0, 1)) + (bias * b).sum(0)).double() for w, b in self.residuals])
+        bent, bent_bias = metric.times(weight), metric.bias * bias
+        row = torch.stack([((bent * w).sum((0, 1)) + (bent_bias * b).sum(0)).double() for w, b in self.residuals])
         products = row.new_zeros(old + 1, old + 1, row.shape[1])
         if old:
             products[:old, :old] = self.products[-old:, -old:]

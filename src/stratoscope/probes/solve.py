@@ -14,18 +14,17 @@ says which of the two it is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from stratoscope.probes.features import Features
+from stratoscope.probes.metric import LARGEST, Metric, of_tags
 from stratoscope.probes.mixing import Mixing
 from stratoscope.probes.objective import Penalties, Slope, slope
 
-SWEEPS, COORDINATES = 3, 64
-"""Sweeps of coordinate descent in a step, and coordinates whose residuals are updated together."""
 CURVATURE, LEAST, MOST = 0.14, 0.02, 0.5
 """c_k = 0.14 sqrt(pi_k) / sum_k pi_k sqrt(pi_k) of tags of share pi_k, within these ends; then from secants."""
 MOST_PASSES = 200
@@ -33,14 +32,19 @@ FLOOR = 1e-4
 """Of the metric, over the mean variance: weights must not run off where rows do not vary, as after LayerNorm."""
 BACK_OFF = 1.5
 """By how much c grows after a rise."""
-SHARED = 0.2
-"""Share of the gap that a probe may take from using the weights of a weaker penalty's."""
-SHARED_AFTER, GROWTH = 1, 4.0
-"""The pass after which that is decided, and how much larger weights may still become."""
+SHARED, EARLY = 0.4, 1.5
+"""Probes share weights while that costs at most this share of the gap, or of what a pass now gains."""
+START = 0.05
+"""What sharing may cost after the first step, in nats per word."""
 SECANT_PASSES, BOLD = 2, 0.6
 """Passes after which c stays, and by how much it is then less, because steps are mixed."""
+COMMON_PASSES, LOW, NEAR = 6, 0.3, 2.5
+"""The pass after which probes get a metric for every tag: that of the probe at this quantile of losses, for probes of at
+most so many times its loss."""
 ROUNDING = 1e-7
 """Of an objective."""
+FEWEST_OF_WIDTH = 8
+"""A metric for every tag pays where probes times tags are at least the neurons over this."""
 FEWEST_PASSES = 7
 """Fewer do not tell how fast the objective falls."""
 SHRINK = 0.93
@@ -102,28 +106,6 @@ def moments(features: Features) -> Moments:
     return Moments(shift + mean.float(), covariance, with_tags, shares.float())
 
 
-def descend_(weight: Tensor, covariance: Tensor, linear: Tensor, l1: Tensor, l2: Tensor) -> Tensor:
-    """Sweeps of coordinate descent on 1/2 w'Sw - <linear, w> + l1 |w| + l2 w^2, in place; everything already over c.
-
-    `weight` and `linear` are (d, K P), `l2` (1, K P) and `l1` (1 or d, K P), infinite where a weight must stay 0.
-    """
-    d, diagonal = len(weight), covariance.diagonal().tolist()
-    inverse = (covariance.diagonal()[:, None] + 2 * l2).clamp_(min=1e-30).reciprocal_()
-    low, high = -l1.expand(d, -1), l1.expand(d, -1)
-    for _ in range(SWEEPS):
-        for a in range(0, d, COORDINATES):
-            b = min(a + COORDINATES, d)
-            residual = linear[a:b] - covariance[a:b] @ weight
-            for j in range(a, b):
-                old = weight[j]
-                u = torch.add(residual[j - a], old, alpha=diagonal[j])
-                moved = u.sub_(torch.clamp(u, low[j], high[j])).mul_(inverse[j])  # soft threshold
-                if j + 1 < b:
-                    residual[j + 1 - a :].addr_(covariance[j + 1 : b, j], moved - old, alpha=-1)
-                old.copy_(moved)
-    return weight
-
-
 def lower_bound(weight: Tensor, bias: Tensor, at: Slope, first: Moments, penalties: Penalties) -> Tensor:
     """(P,) at most the optimum, by Fenchel duality, without another pass.
 
@@ -151,39 +133,97 @@ def lower_bound(weight: Tensor, bias: Tensor, at: Slope, first: Moments, penalti
 
 
 class _Batch:
-    """The pairs still worked on: everything with a last axis of pairs shrinks together."""
+    """The probes still worked on, one column each: everything with a last axis of columns is selected together."""
 
-    def __init__(self, index: Tensor, weight: Tensor, bias: Tensor, c: Tensor, penalties: Penalties) -> None:
-        pairs = len(index)
-        self.index, self.penalties, self.c = index, penalties, c
+    def __init__(
+        self, members: list[list[int]], grid: Penalties, weight: Tensor, bias: Tensor, c: Tensor, metric: Metric
+    ) -> None:
+        columns = len(members)
+        self.metric = metric
+        self.members, self.grid, self.c = members, grid, c
+        """Pairs of penalties that share a column, its own first: none is weaker than that in either penalty."""
         self.at, self.at_bias = weight, bias
         """Where the gradient is taken next."""
         self.weight, self.bias = weight, bias
         """The best point so far, with its slope and its objective."""
-        self.slope = Slope(torch.zeros(pairs), torch.zeros(0, 0, pairs), torch.zeros(0, pairs))
-        self.best = torch.full((pairs,), torch.inf, dtype=torch.float64)
-        self.low = torch.zeros(pairs, dtype=torch.float64)
+        self.slope = Slope(torch.zeros(columns), torch.zeros(0, 0, columns), torch.zeros(0, columns))
+        self.best = torch.full((columns,), torch.inf, dtype=torch.float64)
+        self.low = torch.zeros(columns, dtype=torch.float64)
         """A lower bound of the optimum."""
-        self.trace: list[Tensor] = []
-        """Best objective after each pass."""
-        self.mixing = Mixing(pairs)
-        self.risen = torch.zeros(pairs, dtype=torch.bool)
+        self.passes = 0
+        self.trace, self.count = torch.zeros(0, columns, dtype=torch.float64), torch.zeros(columns, dtype=torch.long)
+        """Best objectives, and how many: a pass without a better one is not counted."""
+        self.mixing = Mixing(columns)
+        self.risen = torch.zeros(columns, dtype=torch.bool)
         """Whether the last point tried was worse: its probe takes a plain step from the best one."""
 
+    @property
+    def penalties(self) -> Penalties:
+        return self.grid[torch.tensor([group[0] for group in self.members], dtype=torch.long)]
+
     def keep(self, which: Tensor) -> None:
-        self.penalties, self.slope = self.penalties[which], _narrow(self.slope, which)
-        for name in ("index", "c", "at", "at_bias", "weight", "bias", "best", "low", "risen"):
+        """Only these columns, some perhaps several times."""
+        self.slope, self.members = _narrow(self.slope, which), [self.members[k] for k in which.tolist()]
+        for name in ("c", "at", "at_bias", "weight", "bias", "best", "low", "risen", "trace", "count"):
             setattr(self, name, getattr(self, name)[..., which].contiguous())
-        self.trace = [t[which] for t in self.trace]
         self.mixing.keep(which)
+
+    def extra(self) -> list[list[float]]:
+        """For every column, how much more its weights cost each of its members than its own pair.
+
+        F_q(W) - F*_q <= (F_q(W) - F_p(W)) + (F_p(W) - F*_p) for penalties p <= q, since F*_p <= F*_q.
+        """
+        size, square = (v.sum((0, 1)).tolist() for v in (self.weight.abs(), self.weight.square()))
+        return [
+            [_more(self.grid, group[0], q, a, b) for q in group]
+            for group, a, b in zip(self.members, size, square, strict=True)
+        ]
+
+    def join(self) -> None:
+        """Let pairs share the first step of a weaker one where that costs little."""
+        size, square = (v.sum((0, 1)).tolist() for v in (self.at.abs(), self.at.square()))
+        groups: list[list[int]] = []
+        order = sorted(range(len(self.members)), key=lambda k: float(self.grid.l1[k] + self.grid.l2[k]))
+        for q in order:
+            for group in groups:
+                p = group[0]
+                weaker = self.grid.l1[p] <= self.grid.l1[q] and self.grid.l2[p] <= self.grid.l2[q]
+                if weaker and _more(self.grid, p, q, size[p], square[p]) <= START:
+                    group.append(q)
+                    break
+            else:
+                groups.append([q])
+        self.keep(torch.tensor([group[0] for group in groups]))
+        self.members = groups
+
+    def split(self, gap: float) -> None:
+        """Columns of their own for members that now lose too much by sharing."""
+        gains = (self._before(self.count - 3) - self.best) / 2 if self.passes > 1 else torch.full_like(self.best, START)
+        size, square = (v.sum((0, 1)).tolist() for v in (self.weight.abs(), self.weight.square()))
+        columns, members, lost = [], [], []
+        for k, group in enumerate(self.members):
+            most = max(SHARED * gap, EARLY * float(gains[k]))
+            for part in _grouped(self.grid, group, size[k], square[k], most):
+                columns.append(k)
+                members.append(part)
+                lost.append(_more(self.grid, group[0], part[0], size[k], square[k]))
+        if len(columns) == len(self.members):
+            return
+        self.keep(torch.tensor(columns))
+        self.members, more = members, torch.tensor(lost, dtype=torch.float64)
+        self.best = self.best + more
+        self.trace = self.trace + 2 * more
+        self.trace.scatter_(0, self.count[None] - 1, self.best[None])
+
+    def _before(self, count: Tensor) -> Tensor:
+        """(P,) the best objective after so many better ones."""
+        return self.trace.gather(0, count.clamp(min=0)[None])[0]
 
     def gap(self, aim: float) -> tuple[Tensor, Tensor]:
         """(P,) the certified gap where it is within the aim, else the smaller of both; and whether it is certified."""
-        bound, passes = self.best - self.low, len(self.trace)
-        if passes < FEWEST_PASSES:
-            return bound, torch.ones_like(bound, dtype=torch.bool)
-        gained = self.trace[passes // 2 - 1] - self.best
-        certified = (bound <= aim) | (bound <= gained)
+        bound = self.best - self.low
+        gained = self._before(self.count // 2 - 1) - self.best
+        certified = (bound <= aim) | (bound <= gained) | (self.count < FEWEST_PASSES)
         return torch.where(certified, bound, gained), certified
 
     def measure(self, slope: Slope, first: Moments) -> None:
@@ -191,14 +231,18 @@ class _Batch:
         value = slope.loss + self.penalties.of(self.at)
         self.low = torch.maximum(self.low, lower_bound(self.at, self.at_bias, slope, first, self.penalties))
         again, self.risen = self.risen, value > self.best + ROUNDING
-        if self.trace:
-            self.c = self.c * self._bend(slope, first) if len(self.trace) < SECANT_PASSES else self.c
-            self.c = torch.where(self.risen & (again | (len(self.trace) < SECANT_PASSES)), self.c * BACK_OFF, self.c)
+        if self.passes:
+            early = self.passes < SECANT_PASSES
+            self.c = self.c * self._bend(slope) if early else self.c
+            self.c = torch.where(self.risen & (again | early), self.c * BACK_OFF, self.c)
             self.mixing.forget(self.risen)
         self.weight, self.bias, self.best, self.slope = (
             (self.at, self.at_bias, value, slope) if not self.risen.any() else self._best_of(value, slope)
         )
-        self.trace.append(self.best)
+        self.passes += 1
+        self.trace = torch.cat([self.trace, torch.zeros_like(self.best[None])])
+        self.trace.scatter_(0, self.count[None], self.best[None])
+        self.count = self.count + ~self.risen
 
     def _best_of(self, value: Tensor, slope: Slope) -> tuple[Tensor, Tensor, Tensor, Slope]:
         old = self.slope
@@ -210,29 +254,48 @@ class _Batch:
         weight, bias = torch.where(self.risen, self.weight, self.at), torch.where(self.risen, self.bias, self.at_bias)
         return weight, bias, torch.where(self.risen, self.best, value), slope
 
-    def _bend(self, slope: Slope, first: Moments) -> Tensor:
+    def _bend(self, slope: Slope) -> Tensor:
         """(P,) curvature along the last step over that of the metric."""
         step, bias = self.at - self.weight, self.at_bias - self.bias
-        metric = (first.covariance @ step.view(len(step), -1)).view_as(step).mul_(step).sum(0) + bias.square()
+        metric = self.metric.times(step).mul_(step).sum(0) + self.metric.bias * bias.square()
         bent = step.mul_(slope.weight - self.slope.weight).sum(0) + bias * (slope.bias - self.slope.bias)
         return (bent.sum(0) / (self.c * metric).sum(0).clamp(min=1e-30)).nan_to_num(1.0).clamp(0.7, 1.5)
 
-    def step(self, first: Moments, forbidden: Tensor | None) -> None:
+    def step(self, forbidden: Tensor | None) -> None:
         """A proximal step from the best point, mixed with those before."""
-        d, classes, pairs = self.weight.shape
-        c = self.c if len(self.trace) < SECANT_PASSES else BOLD * self.c
-        flat, over = self.weight.view(d, -1), c.view(1, -1)
-        linear = (first.covariance @ flat).sub_(self.slope.weight.reshape(d, -1) / over)
-        l1, l2 = (v.expand(classes, pairs).reshape(1, -1) / over for v in (self.penalties.l1, self.penalties.l2))
+        mixing = self.passes >= SECANT_PASSES
+        c = BOLD * self.c if mixing else self.c
+        l1, l2 = ((v / c)[None] for v in (self.penalties.l1, self.penalties.l2))
         if forbidden is not None:
-            l1 = torch.where(forbidden[:, None, self.index], torch.inf, l1.view(1, classes, pairs)).view(d, -1)
-        image = descend_(flat.clone(), first.covariance, linear, l1, l2).view_as(self.weight)
-        bias = self.bias - self.slope.bias / c
-        if len(self.trace) < SECANT_PASSES:
-            self.at, self.at_bias = image, bias
-            return
-        self.mixing.add((self.weight, self.bias), (image, bias), first.covariance)
-        self.at, self.at_bias = self.mixing.mixed()
+            own = torch.tensor([group[0] for group in self.members])
+            l1 = torch.where(forbidden[:, None, own], torch.inf, l1)
+        image = self.metric.step(self.weight, self.slope.weight / c, l1, l2)
+        bias = self.bias - self.slope.bias / (self.metric.bias * c)
+        if mixing:
+            self.mixing.add((self.weight, self.bias), (image, bias), self.metric)
+            image, bias = self.mixing.mixed()
+        self.at, self.at_bias = image, bias
+
+    def apart(self, features: Features, first: Moments) -> list[_Batch]:
+        """Probes of little loss with a metric for every tag, then the others; or all of them together."""
+        columns, d, loss = len(self.members), len(self.weight), self.slope.loss
+        k = int(loss.argsort()[int(LOW * columns)])
+        near = loss <= NEAR * loss[k]
+        if int(near.sum()) * features.classes < d / FEWEST_OF_WIDTH or features.classes * d * d > LARGEST:
+            return [self]
+        c = BOLD * self.c[:, k]
+        others, self.trace, self.c = (
+            copy(self),
+            self.trace.clone(),
+            ((loss / loss[k]).sqrt() / BOLD).float().expand_as(self.c),
+        )
+        others.keep((~near).nonzero()[:, 0])
+        self.metric = of_tags(
+            features, self.weight[..., k], self.bias[:, k], mean=first.mean, common=first.covariance, factor=c
+        )
+        self.mixing, self.trace[0], self.count = Mixing(columns), self.best, torch.ones_like(self.count)
+        self.keep(near.nonzero()[:, 0])
+        return [batch for batch in (self, others) if batch.members]
 
 
 def solve(
@@ -254,19 +317,51 @@ def solve(
     root = first.shares.sqrt()
     c = (CURVATURE * root / (first.shares * root).sum()).clamp(LEAST, MOST)[:, None].expand(classes, pairs).clone()
     bias = first.shares.clamp(min=0.5 / len(features)).log()[:, None].expand(classes, pairs).clone()
-    batch = _Batch(torch.arange(pairs), torch.zeros(d, classes, pairs), bias, c, penalties)
+    metric = Metric.common(first.covariance, classes)
+    batch = _Batch([[k] for k in range(pairs)], penalties, torch.zeros(d, classes, pairs), bias, c, metric)
     nothing = -first.with_tags[:, :, None].expand(d, classes, pairs)
     batch.slope = Slope(batch.best, nothing, torch.zeros_like(bias))
-    batch.step(first, forbidden)
+    batch.step(forbidden)
+    if forbidden is None:
+        batch.join()
     if len(list(features.pieces())) > 1:
         batch.weight, batch.bias = batch.at, batch.at_bias
         batch.slope = slope(features, batch.at, batch.at_bias, mean=first.mean, skip=2)
-        batch.step(first, forbidden)
+        batch.step(forbidden)
     done = _Done(d, classes, pairs)
     if passes == 0:  # unmeasured: its objective is unknown
         batch.weight, batch.bias = batch.at, batch.at_bias
-    used = _solve(batch, done, features, first, forbidden, gap, passes, share=forbidden is None)
-    return done.fit(first, used)
+    batches = [batch]
+    if _work(batch, done, features, first, forbidden, gap, min(passes, COMMON_PASSES)):
+        batches = batch.apart(features, first) if batch.passes < passes else []
+        for some in batches:
+            some.split(gap)
+            some.step(forbidden)
+            _work(some, done, features, first, forbidden, gap, passes)
+    return done.fit(first, max(some.passes for some in [batch, *batches]))
+
+
+def _work(
+    batch: _Batch,
+    done: _Done,
+    features: Features,
+    first: Moments,
+    forbidden: Tensor | None,
+    gap: float,
+    passes: int,
+) -> bool:
+    """Take passes until all probes are within the gap or so many are taken; whether some are left."""
+    while batch.passes < passes and batch.members:
+        batch.measure(slope(features, batch.at, batch.at_bias, mean=first.mean), first)
+        ready = (batch.gap(gap)[0] + torch.tensor([max(e) for e in batch.extra()])) <= gap
+        if ready.all() or ready.double().mean() > 1 - SHRINK:
+            done.put(batch, ready.nonzero()[:, 0], gap)
+            batch.keep((~ready).nonzero()[:, 0])
+        if batch.members and batch.passes < passes:
+            batch.split(gap)
+            batch.step(forbidden)
+    done.put(batch, torch.arange(len(batch.members)), gap)
+    return bool(batch.members)
 
 
 class _Done:
@@ -278,9 +373,11 @@ class _Done:
         self.certified = torch.zeros(pairs, dtype=torch.bool)
 
     def put(self, batch: _Batch, which: Tensor, aim: float) -> None:
-        index, (gap, certified) = batch.index[which], batch.gap(aim)
-        self.weight[..., index], self.bias[:, index] = batch.weight[..., which], batch.bias[:, which]
-        self.objective[index], self.gap[index], self.certified[index] = batch.best[which], gap[which], certified[which]
+        (gap, certified), extra = batch.gap(aim), batch.extra()
+        for k in which.tolist():
+            for q, more in zip(batch.members[k], extra[k], strict=True):
+                self.weight[..., q], self.bias[:, q] = batch.weight[..., k], batch.bias[:, k]
+                self.objective[q], self.gap[q], self.certified[q] = batch.best[k] + more, gap[k] + more, certified[k]
 
     def fit(self, first: Moments, passes: int) -> Fit:
         moved = torch.einsum("d,dkp->kp", first.mean.double(), self.weight.double())
@@ -288,81 +385,26 @@ class _Done:
         return Fit(self.weight, bias, self.objective, self.gap, self.certified, passes)
 
 
-def _solve(
-    batch: _Batch,
-    done: _Done,
-    features: Features,
-    first: Moments,
-    forbidden: Tensor | None,
-    gap: float,
-    passes: int,
-    *,
-    share: bool,
-) -> int:
-    """Work until every pair is within the gap; pairs that a weaker penalty's weights serve wait for them."""
-    served: dict[int, int] = {}
-    used, aim = 0, gap
-    all_penalties = {
-        int(k): (float(a), float(b))
-        for k, a, b in zip(batch.index, batch.penalties.l1, batch.penalties.l2, strict=True)
-    }
-    while used < passes and len(batch.index):
-        batch.measure(slope(features, batch.at, batch.at_bias, mean=first.mean), first)
-        used += 1
-        if used == passes:
-            break
-        if share and used == SHARED_AFTER:
-            served = _served(batch, SHARED * gap)
-            aim = gap * (1 - SHARED)
-            batch.keep(torch.tensor([int(k) not in served for k in batch.index]))
-        ready = batch.gap(aim)[0] <= aim
-        if ready.all() or ready.float().mean() > 1 - SHRINK:
-            done.put(batch, ready, aim)
-            batch.keep(~ready)
-        if len(batch.index):
-            batch.step(first, forbidden)
-    done.put(batch, torch.ones(len(batch.index), dtype=torch.bool), aim)
-    rest = []
-    for k, of in served.items():
-        more = [a - b for a, b in zip(all_penalties[k], all_penalties[of], strict=True)]
-        extra = Penalties.one(*more).of(done.weight[..., of : of + 1])[0]
-        done.weight[..., k], done.bias[:, k] = done.weight[..., of], done.bias[:, of]
-        done.objective[k], done.gap[k] = done.objective[of] + extra, done.gap[of] + extra
-        done.certified[k] = done.certified[of]
-        if done.gap[k] > gap:
-            rest.append(k)
-    if rest and used < passes:
-        index = torch.tensor(rest)
-        l1, l2 = (torch.tensor([all_penalties[k][i] for k in rest]) for i in (0, 1))
-        c = first.shares.new_full((features.classes, len(rest)), CURVATURE)
-        again = _Batch(index, done.weight[..., index], done.bias[:, index], c, Penalties(l1, l2))
-        again.low = torch.where(done.certified[index], done.objective[index] - done.gap[index], 0.0)
-        used += _solve(again, done, features, first, forbidden, gap, passes - used, share=False)
-    return used
-
-
 def _narrow(found: Slope, which: Tensor) -> Slope:
     return Slope(found.loss[which], found.weight[..., which].contiguous(), found.bias[..., which])
 
 
-def _served(batch: _Batch, most: float) -> dict[int, int]:
-    """Pairs (of the whole grid) whose penalty of a weaker pair's weights is at most `most` above that pair's own.
+def _more(grid: Penalties, p: int, q: int, size: float, square: float) -> float:
+    """What weights of these norms cost pair q more than pair p."""
+    return float(grid.l1[q] - grid.l1[p]) * size + float(grid.l2[q] - grid.l2[p]) * square
 
-    F_q(W_p) - F*_q <= (F_q(W_p) - F_p(W_p)) + (F_p(W_p) - F*_p) for penalties p <= q, since F*_p <= F*_q.
-    """
-    size = batch.weight.abs().sum((0, 1)).tolist()
-    square = batch.weight.square().sum((0, 1)).tolist()
-    pairs: Sequence[tuple[float, float]] = list(
-        zip(batch.penalties.l1.tolist(), batch.penalties.l2.tolist(), strict=True)
-    )
-    order = sorted(range(len(pairs)), key=lambda k: (sum(pairs[k]), pairs[k]))
-    served: dict[int, int] = {}
-    for place, q in enumerate(order):
-        for p in order[:place]:
-            more = [b - a for a, b in zip(pairs[p], pairs[q], strict=True)]
-            if int(batch.index[p]) in served or min(more) < 0:
-                continue
-            if more[0] * GROWTH * size[p] + more[1] * GROWTH**2 * square[p] <= most:
-                served[int(batch.index[q])] = int(batch.index[p])
+
+def _grouped(grid: Penalties, pairs: list[int], size: float, square: float, most: float) -> list[list[int]]:
+    """Pairs that may share weights of these norms: the first of each group is weaker than the others, by at most
+    `most`."""
+    groups: list[list[int]] = []
+    for q in sorted(pairs, key=lambda k: (float(grid.l1[k] + grid.l2[k]), float(grid.l1[k]))):
+        for group in groups:
+            p = group[0]
+            weaker = grid.l1[p] <= grid.l1[q] and grid.l2[p] <= grid.l2[q]
+            if weaker and _more(grid, p, q, size, square) <= most:
+                group.append(q)
                 break
-    return served
+        else:
+            groups.append([q])
+    return groups

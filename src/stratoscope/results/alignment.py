@@ -42,7 +42,7 @@ class LayerFit:
     x: Layer
     y: Layer
     group: str
-    """`models` for the models given, `before` for those before fine-tuning."""
+    """`models` for the models given, `before` for those before fine-tuning, `ceiling` from other seeds of the last."""
     fit: Fit
 
 
@@ -84,6 +84,11 @@ class Alignment(Result):
         for f in self.fits:
             if (f.fit.method, f.group) == (method, group) and layer in (None, f.x.index):
                 yield f
+
+    @property
+    def judged(self) -> str:
+        """The method that claims are judged by: the network where there is one, else ridge."""
+        return next((m for m in ("inn", "ridge") if m in self.methods), self.methods[0])
 
     def layers(self, group: str = "models") -> tuple[int, ...]:
         """Layers that have fits."""

@@ -56,7 +56,7 @@ class Diff(Result):
     study: Study
     """Layers before and after; with a task, the tuned model judged at every depth."""
     data: Mapping[str, Any]
-    """Name, rows and whether they are a task's."""
+    """Name, rows that are compared and judged, and rows that heads are tuned on."""
     weights: Weights | None = None
     """None where the weights of both cannot be read from safetensors."""
     language: Language | None = None

@@ -189,7 +189,7 @@ class Run:
             @cache
             def begun() -> Callable[[int], None]:
                 """The step, shown once there is anything to do."""
-                step = stack.enter_context(self.progress.step(label, sum(weights)))
+                step = stack.enter_context((self.progress if label else Silent()).step(label, sum(weights)))
                 for n in done:
                     step(n)
                 return step

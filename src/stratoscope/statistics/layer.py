@@ -197,11 +197,15 @@ def standardise(chunk: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
     return (chunk - mean).mul_(torch.where(sd > 0, 1 / sd, 0.0))
 
 
-def deviations(moments: LayerMoments, eps: float) -> tuple[Tensor, Tensor]:
-    """Standard deviation of each neuron, 0 where only rounding moves it, and what rounding amounts to."""
+def deviations(moments: LayerMoments, eps: float, loss: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Standard deviation of each neuron, 0 where only rounding moves it, and what rounding amounts to.
+
+    `eps` and `loss` are those of the rows (`LayerRows`).
+    """
     rounding = (ROUNDING if eps < FINE else 1.0) * eps * (moments.variance + moments.mean.square()).sqrt()
     sd = moments.variance.sqrt()
-    return torch.where(sd > rounding, sd, 0.0), rounding
+    varies = sd > rounding
+    return torch.where(varies, sd, 0.0), torch.hypot(rounding, loss * sd) if loss else rounding
 
 
 def fit_basis(
@@ -218,7 +222,7 @@ def fit_basis(
     first = rows.chunk(layer, 0)
     dual = count(rows) <= first.shape[1]
     moments = layer_moments(rows, layer, full=not dual)
-    mean, (sd, rounding) = moments.mean, deviations(moments, rows.eps(layer))
+    mean, (sd, rounding) = moments.mean, deviations(moments, rows.eps(layer), rows.loss(layer))
     variance = sd.square()
     inverse = torch.where(sd > 0, 1 / sd, 0.0)
     if not whiten:
@@ -228,7 +232,8 @@ def fit_basis(
         else:
             own = moments.covariance * torch.outer(varies, varies)
         return LayerBasis(moments.count, mean, sd, float(own.square().sum().sqrt()), variance)
-    even = not dual and rows.eps(layer) < FINE and bool(sd.any()) and float(sd.max() / sd[sd > 0].min()) < EVEN
+    fine = max(rows.eps(layer), rows.loss(layer)) < FINE
+    even = not dual and fine and bool(sd.any()) and float(sd.max() / sd[sd > 0].min()) < EVEN
     size = (sd > 0).double() if even else sd
     per = torch.where(sd > 0, 1 / size, 0.0)
     u = standardise(gather(rows, layer), mean, size) if dual else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
@@ -14,6 +14,11 @@ from torch import Tensor
 
 CHUNK = 2048
 """Rows per chunk: float32 products over so few rows lose nothing once the chunks are summed in float64."""
+
+SHIFT, SCALE = ".shift", ".scale"
+"""What names end with of the neurons' means and scales beside a float16 tensor."""
+HALF_BITS = 15
+"""Values below 2^15 are safe from rounding up to infinity in float16."""
 
 
 class LayerRows(Protocol):
@@ -33,6 +38,10 @@ class LayerRows(Protocol):
         """Relative rounding of the arithmetic that made the layer's rows."""
         ...
 
+    def loss(self, layer: int) -> float:
+        """What keeping the rows added to that, relative to each neuron's spread; 0 where they are kept as they were."""
+        ...
+
     def chunk(self, layer: int, index: int) -> Tensor:
         """One chunk of one layer's rows."""
         ...
@@ -45,6 +54,7 @@ class MemoryRows:
     matrices: Sequence[Tensor]
     precision: Sequence[float] | None = None
     """Rounding of each layer, where it is coarser than the matrices' own."""
+    losses: Sequence[float] | None = None
 
     @property
     def sizes(self) -> Sequence[int]:
@@ -57,6 +67,9 @@ class MemoryRows:
 
     def eps(self, layer: int) -> float:
         return self.precision[layer] if self.precision else torch.finfo(self.matrices[layer].dtype).eps
+
+    def loss(self, layer: int) -> float:
+        return self.losses[layer] if self.losses else 0.0
 
     def chunk(self, layer: int, index: int) -> Tensor:
         return self.matrices[layer][index * CHUNK : (index + 1) * CHUNK]
@@ -71,6 +84,8 @@ class StoredRows:
     """For each layer, the (path, tensor name) of every chunk."""
     precision: tuple[float, ...]
     """Rounding of each layer."""
+    exact: tuple[tuple[str, str], ...] = ()
+    """For each layer, the (path, tensor name) of its first chunk before it was rounded to be kept, if it was."""
 
     @property
     def layers(self) -> int:
@@ -79,13 +94,35 @@ class StoredRows:
     def eps(self, layer: int) -> float:
         return self.precision[layer]
 
+    def loss(self, layer: int) -> float:
+        return torch.finfo(torch.float16).eps if self.exact else 0.0
+
     def chunk(self, layer: int, index: int) -> Tensor:
         from safetensors import safe_open
 
         path, name = self.files[layer][index]
         with safe_open(Path(path), "pt") as f:
             tensor: Tensor = f.get_tensor(name)
+            if tensor.dtype == torch.float16:
+                return torch.addcmul(f.get_tensor(name + SHIFT), tensor.float(), f.get_tensor(name + SCALE))
         return tensor
+
+    def first(self) -> tuple[StoredRows, StoredRows]:
+        """The first chunk of every layer, as it was before rounding and as it is kept."""
+        exact, kept = tuple((file,) for file in self.exact), tuple(files[:1] for files in self.files)
+        return StoredRows(self.sizes[:1], exact, self.precision), replace(self, sizes=self.sizes[:1], files=kept)
+
+
+def halved(name: str, x: Tensor) -> dict[str, Tensor]:
+    """Rows as they are kept in float16: each neuron about its mean, times a power of two that fills the range.
+
+    A decoder's neuron may stand at 1e5 and vary by 1, or be 1e5 in a few rows only (massive activations): the one would
+    lose all it says to rounding, the other overflow beyond 65504. Deviations keep 11 bits down to 2^-29 of the largest.
+    """
+    shift = x.double().mean(0).float()
+    moved = x - shift
+    scale = torch.exp2((torch.frexp(moved.abs().amax(0)).exponent - HALF_BITS).clamp(-120, 120).float())
+    return {name: (moved / scale).half(), name + SHIFT: shift, name + SCALE: scale}
 
 
 @dataclass(frozen=True)
@@ -117,6 +154,9 @@ class Subset:
 
     def eps(self, layer: int) -> float:
         return self.rows.eps(layer)
+
+    def loss(self, layer: int) -> float:
+        return self.rows.loss(layer)
 
     def chunk(self, layer: int, index: int) -> Tensor:
         k, which = self._kept[index]

@@ -38,6 +38,8 @@ ROWS = 128
 FEWEST_ROWS = 4
 SHARE = 0.05
 """Most of the training time the callback takes when it chooses its own rate."""
+FIRST = 0.05
+"""Part of the planned steps after which the first record is made, and the length of the run can be told."""
 
 
 class StratoscopeCallback(TrainerCallback):
@@ -66,7 +68,8 @@ class StratoscopeCallback(TrainerCallback):
     ) -> None:
         """`tokenizer` is the Trainer's `processing_class` unless given; `base` is the model as training starts.
 
-        `every` records each so many steps; without it the callback times itself and stays below 5 % of the run.
+        `every` records each so many steps; without it the callback times itself, makes its first record early and
+        spreads the others so that all of them stay below 5 % of the run as it is planned.
         """
         check_unit(unit)
         for name, value, least in (("every", every, 1), ("rows", rows, FEWEST_ROWS)):
@@ -81,7 +84,7 @@ class StratoscopeCallback(TrainerCallback):
         self._rows: Rows | None = None
         self._writer: Any = None
         self._began = self._spent = self._cost = 0.0
-        self._last = -1
+        self._first, self._last, self._recorded = 0, -1, -math.inf
 
     # --- what the Trainer calls ------------------------------------------------------------------------------------
 
@@ -90,7 +93,8 @@ class StratoscopeCallback(TrainerCallback):
     ) -> None:
         if not state.is_world_process_zero:
             return
-        self._began, self._spent, self._last = time.monotonic(), 0.0, state.global_step
+        self._began, self._spent, self._recorded = time.monotonic(), 0.0, -math.inf
+        self._first = self._last = state.global_step
         self.tokenizer = self.tokenizer or processing_class
         if not getattr(self.tokenizer, "is_fast", False):
             advice = "give the Trainer a processing_class or the callback a tokenizer"
@@ -105,9 +109,7 @@ class StratoscopeCallback(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         if self._rows is None:
             return
-        # Twice the cost: what this record takes, and what the one at the end will.
-        due = state.global_step % self.every == 0 if self.every else self._affordable(2 * self._cost)
-        if due:
+        if state.global_step % self.every == 0 if self.every else self._due(state):
             self._record(state, model)
 
     def on_train_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
@@ -132,6 +134,16 @@ class StratoscopeCallback(TrainerCallback):
 
     # --- work ------------------------------------------------------------------------------------------------------
 
+    def _due(self, state: Any) -> bool:
+        """Whether the next of the records that the planned run can afford, evenly spread, has its turn."""
+        done = state.global_step - self._first
+        planned, now = max(state.max_steps - self._first, done), time.monotonic() - self._began
+        if done < FIRST * planned:
+            return False
+        total = now * planned / done
+        left = int((SHARE * total - self._spent) / max(self._cost, 1e-9)) - 1  # the last one is made at the end
+        return left > 0 and now - self._recorded >= (total - now) / (left + 1)
+
     def _affordable(self, cost: float) -> bool:
         return self._spent + cost <= SHARE * (time.monotonic() - self._began)
 
@@ -151,6 +163,7 @@ class StratoscopeCallback(TrainerCallback):
         self._last = state.global_step
         self._cost = time.monotonic() - began
         self._spent += self._cost
+        self._recorded = time.monotonic() - self._began
 
     def _current(self, model: Any) -> OpenedModel:
         """The Trainer's model, as extraction wants it: its encoder, wherever it stands in training."""
@@ -177,7 +190,7 @@ class StratoscopeCallback(TrainerCallback):
         return read_rows(model, self.corpus, self._rows)
 
     def _starting_point(self, current: OpenedModel, step: int) -> list[Tensor]:
-        """Rows of the base model: given, or the model itself at step 0, kept in the folder for a run that goes on."""
+        """Rows of the base model: given, or the model itself at step 0, kept in the folder for when it is resumed."""
         if self.base is not None:
             spec = spec_of(self.base)
             with quiet():
@@ -203,12 +216,12 @@ class StratoscopeCallback(TrainerCallback):
         except (OSError, SafetensorError):
             pass
         raise StratoscopeError(
-            f"training goes on from step {step}, but {path} does not hold these texts' rows from its start; use the"
+            f"training resumes from step {step}, but {path} does not hold these texts' rows from its start; use the"
             " folder and texts of the first run, or give base= the model it started from"
         )
 
     def _keep_lines(self, step: int) -> None:
-        """Forget what a killed run recorded beyond the step from which this one goes on; at step 0, everything."""
+        """Forget what a killed run recorded beyond the step from which this one resumes; at step 0, everything."""
         path = self.folder / DRIFT
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if step and path.is_file() else []
         write_text(path, "".join(line for line in lines if _step(line) <= step))

@@ -18,6 +18,10 @@ Several = Annotated[list[str], typer.Argument(help="Models to align, two or more
 Before = Annotated[
     list[str], typer.Option("--before", help="A model before fine-tuning, to align with the others; may be repeated.")
 ]
+Ceiling = Annotated[
+    list[str],
+    typer.Option("--ceiling", help="Another seed of the last model: no map should do better; may be repeated."),
+]
 First = Annotated[str, typer.Argument(help="Fine-tuned model whose last state is mapped.", metavar="FIRST")]
 Second = Annotated[str, typer.Argument(help="Fine-tuned model whose head reads it.", metavar="SECOND")]
 Source = Annotated[str | None, typer.Option("--model", help="Model whose rows are mapped; by default normal rows.")]
@@ -33,12 +37,22 @@ def align(
     loading: LoadingSeveral,
     progress: Progress,
     before: Before = [],  # noqa: B006
+    ceiling: Ceiling = [],  # noqa: B006
 ) -> Answer:
     """Fit maps between the same layers of models, pair by pair, and judge them on rows they have not seen."""
     from stratoscope.studies.align.study import align as run
 
-    specs, old = loading.specs(models), loading.specs(before, name=None)
-    result = run(*specs, data=data, before=old, out=out, options=options, progress=progress, draw=drawing(progress))
+    specs, (old, seeds) = loading.specs(models), (loading.specs(m, name=None) for m in (before, ceiling))
+    result = run(
+        *specs,
+        data=data,
+        before=old,
+        ceiling=seeds,
+        out=out,
+        options=options,
+        progress=progress,
+        draw=drawing(progress),
+    )
     return answer_of(out, result, then=look_closer(out, result))
 
 

@@ -83,16 +83,21 @@ def _decoder_options(source: TaskSource, options: CutOptions, decoder: DecoderOn
     """The same flags as options of a decoder."""
     if options.head:
         raise StratoscopeError("--head tunes the head of a task, and a decoder without a task has none; leave it out")
-    shared = {k: v for k, v in vars(options).items() if k != "head" and v is not None}
+    if options.force:
+        raise StratoscopeError("--force is for a task with a majority label, and a decoder without a task has none")
+    shared = {k: v for k, v in vars(options).items() if k not in ("head", "force") and v is not None}
     return CutDecoderOptions(**vars(decoder), **shared, text=source.text, columns=source.columns)
 
 
 def cut_next(tuned: str, how: Sequence[str], out: str, *, rows: int) -> list[str]:
-    """The command that cuts this model, with the smallest usual budget that so many validation rows can confirm."""
-    from stratoscope.studies.cut.confirm import rows_for
+    """The command that cuts this model, with the smallest usual budget that so many validation rows can confirm.
 
-    budget = next((b for b in USUAL_BUDGETS if rows // 2 >= rows_for(b, CutOptions().confidence)), USUAL_BUDGETS[-1])
-    return ["stratoscope", "cut", tuned, *how, "--budget", f"{budget:g}", "--out", out]
+    Nothing where they can confirm none.
+    """
+    from stratoscope.data.metrics import rows_for
+
+    budget = next((b for b in USUAL_BUDGETS if rows // 2 >= rows_for(b, CutOptions().confidence)), None)
+    return ["stratoscope", "cut", tuned, *how, "--budget", f"{budget:g}", "--out", out] if budget else []
 
 
 def cut_decoder_next(model: str, how: Sequence[str], out: str, *, best: float) -> list[str]:

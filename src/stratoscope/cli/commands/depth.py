@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from stratoscope.cli.answer import Answer, answer_of, beside, drawing
+from stratoscope.cli.answer import Answer, answer_of, beside, drawing, look_closer
 from stratoscope.cli.commands.cut import cut_next
 from stratoscope.cli.loading import LoadingOne, Out, Tuned
 from stratoscope.cli.options import command
@@ -38,4 +38,4 @@ def depth(
     task = source.read(progress)
     result = run(spec, task, base=before, out=out, options=options, progress=progress, draw=drawing(progress))
     then = cut_next(tuned, [*source.typed(), *loading.again(spec)], beside(out, "cut"), rows=len(task.validation))
-    return answer_of(out, result, then=then)
+    return answer_of(out, result, then=then or look_closer(out, result))

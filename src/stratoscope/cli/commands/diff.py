@@ -35,6 +35,7 @@ def diff(
 ) -> Answer:
     """Two models to a page: what fine-tuning changed, layer by layer and weight by weight, and what could be cut."""
     from stratoscope.report.sections.diff import droppable
+    from stratoscope.studies.decoder.work import FEWEST
     from stratoscope.studies.diff.study import diff as run
 
     if adapter_base is not None and tuned is not None:
@@ -48,8 +49,8 @@ def diff(
     then = look_closer(out, result)
     if droppable(result) and result.study.depth is not None:
         words = cut_next(last.source, how, place, rows=int(result.study.depth.task["n_validation"]))
-        then = [*words[:3], "--head", *words[3:]]
-    elif result.language is not None and result.language.spans:
+        then = [*words[:3], "--head", *words[3:]] if words else then
+    elif result.language is not None and result.language.spans and int(result.data["rows"]) >= FEWEST:
         best = min(s.ratio.value for s in result.language.spans)
         then = cut_decoder_next(last.source, how, place, best=best)
     return answer_of(out, result, then=then)

@@ -32,12 +32,16 @@ def perplexity(
     base: AdapterBase = None,
 ) -> Answer:
     """Judge a decoder without a task: its perplexity on text, truncated at every layer and with blocks skipped."""
+    from stratoscope.studies.decoder.work import FEWEST
     from stratoscope.studies.perplexity.study import perplexity as run
 
     [spec] = loading.merged([model], base)
     result = run(spec, data, out=out, options=options, progress=progress, draw=drawing(progress))
     best = min((s.ratio.value for s in result.spans), default=math.nan)
-    if math.isnan(best) or len(result) < 3 or options.split is not None:  # nothing to cut, or no way to say of what
+    texts = result[-1].texts
+    if (
+        math.isnan(best) or len(result) < 3 or texts < FEWEST or options.split is not None
+    ):  # nothing to cut with or from
         return answer_of(out, result, then=look_closer(out, result))
     columns = TaskSource(data=data, text=options.text, columns=options.columns)
     how = [*columns.typed(), *typed(loading), *typed(CutDecoderOptions(length=options.length))]

@@ -57,7 +57,10 @@ def _list(paper: str | None) -> Answer:
     rows = [(p.paper, p.item, p.title, ", ".join(dict.fromkeys(s.run for s in p.steps)), p.data) for p in found]
     header = ("paper", "item", "what it shows", "analyses", "data")
     plain = {"kind": "protocols", "protocols": [dict(zip(header, row, strict=True)) for row in rows]}
-    return Answer(plain, table=Table(header, rows))
+    if paper is not None:
+        return Answer(plain, table=Table(header, rows))
+    more = f"{len(rows)} items; 'stratoscope reproduce PAPER --list' has their analyses and data"
+    return Answer(plain, table=Table(header[:3], [row[:3] for row in rows], one_line=True), where=more)
 
 
 def _planned(paper: str, item: str, options: ReproduceOptions, out: Path) -> Answer:

@@ -44,7 +44,7 @@ def finetuned(
     result = run(before, after, task, out=out, options=options, across=others, progress=progress, draw=draw)
     how = [*source.typed(), *loading.again(after[0])]
     cut = cut_next(tuned[0], how, beside(out, "cut"), rows=len(task.validation))
-    return answer_of(out, result, then=cut if result.depth else look_closer(out, result))
+    return answer_of(out, result, then=(result.depth and cut) or look_closer(out, result))
 
 
 @command

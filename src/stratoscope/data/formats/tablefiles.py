@@ -38,7 +38,7 @@ def column_names(columns: str) -> tuple[str, ...]:
 
 
 def jsonl_table(path: Path) -> Table:
-    """One JSON object a line; columns are all keys seen, in order."""
+    """One JSON object a line; columns are all keys seen, in order, those of an object inside it as `outer.inner`."""
     columns = tuple(dict.fromkeys(key for row in _json_rows(path) for key in row))
     if not columns and next(_json_rows(path), None) is None:
         raise no_rows(path)
@@ -60,7 +60,19 @@ def _json_rows(path: Path) -> Iterator[dict[str, object]]:
                 f"{path}: line {number}: expected one JSON object, got {line.strip()[:40]}; "
                 'write each row as {"text": ..., "label": ...}'
             )
-        yield row
+        yield _flat(row)
+
+
+def _flat(row: dict[str, object]) -> dict[str, object]:
+    """A row whose objects are replaced by their values, each named by its path; a key with dots of its own wins."""
+    left, flat = list(row.items())[::-1], dict[str, object]()
+    while left:
+        name, value = left.pop()
+        if isinstance(value, dict) and value:
+            left += [(f"{name}.{key}", inner) for key, inner in value.items() if f"{name}.{key}" not in row][::-1]
+        else:
+            flat[name] = value
+    return flat
 
 
 def csv_table(path: Path, columns: str | None = None) -> Table:

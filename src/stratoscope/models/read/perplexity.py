@@ -25,8 +25,6 @@ from stratoscope.results.cutting.perplexity import Perplexity
 TRIAL = 16
 """Tokens of the text on which a model is tried for looking ahead."""
 LEVEL = 0.95
-TEXTS = 512
-"""Texts read together: enough to sort by length, and what a killed run loses at most."""
 
 
 @dataclass(frozen=True)
@@ -135,26 +133,27 @@ def logit_bytes(model: OpenedModel) -> int:
 def text_losses(
     model: OpenedModel,
     corpus: Corpus,
-    first: int,
     *,
     length: int | None = None,
     batch_tokens: int | None = None,
+    advance: Advance = lambda n: None,
 ) -> TextLosses:
-    """Losses of the texts from `first` on, `TEXTS` of them; those of a single token have none and are left out.
+    """Losses of some texts; those of a single token have none and are left out.
 
     Texts are tokenised as the tokenizer does (with a token before the text if it puts one there) and truncated to
     `length` tokens.
     """
     limit = text_length(model.encoder, length)
-    encoded = model.encoder.encode(corpus.sentences[first : first + TEXTS], truncate=limit)
+    encoded = model.encoder.encode(corpus.sentences, truncate=limit)
     texts = np.flatnonzero(encoded.lengths > 1)
+    advance(len(corpus) - len(texts))
     if not len(texts):
         return TextLosses(np.empty((model.layers, 0)), np.empty(0, dtype=np.int64), int(encoded.truncated.sum()))
     check_causal(model, encoded, int(texts[encoded.lengths[texts].argmax()]))
     reader = LossReader(model, len(texts))
-    read(model, encoded, [reader], examples=texts, batch_tokens=batch_tokens)
+    read(model, encoded, [reader], examples=texts, batch_tokens=batch_tokens, advance=advance)
     if not np.isfinite(reader.sums[-1]).all():
-        k = corpus.positions[first + int(texts[np.flatnonzero(~np.isfinite(reader.sums[-1]))[0]])]
+        k = corpus.positions[int(texts[np.flatnonzero(~np.isfinite(reader.sums[-1]))[0]])]
         raise StratoscopeError(
             f"'{model.name}' gives a probability that is not finite in text {k} of '{corpus.name}'",
             "check its weights",

@@ -28,7 +28,7 @@ from stratoscope.models.text.encoder import IntArray
 from stratoscope.models.text.examples import Floats
 from stratoscope.models.text.rows import Rows, encode_for
 from stratoscope.runs.run import Run
-from stratoscope.statistics.rows import CHUNK, StoredRows
+from stratoscope.statistics.rows import CHUNK, StoredRows, halved
 
 SHARD_BYTES, SHARD_PIECES = 2.5e8, 16
 """Memory that the rows of one shard may take, and the most pieces of text (of `CHUNK` rows) in it: what a killed run
@@ -36,6 +36,9 @@ loses at most."""
 SHARD_TEXTS = 4096
 """Texts that are enough to sort by length: a shard that has them gets no more. On UD English dev 2,000 texts are padded
 by 4 %, 700 by 10 % and 300 by 23 %; what is beyond only takes memory, most where a text gives one row."""
+HALF = "float16"
+EXACT = ".exact"
+"""What the name of a piece ends with that is kept beside its float16 rounding: the first one."""
 _EMPTY = Corpus("", (), ())
 PART = "layers"
 """What the parts of a run are called."""
@@ -69,6 +72,8 @@ class Reading:
     truncate: int | None = None
     """Tokens kept of a longer text; None where no row is of a text that is too long."""
     batch_tokens: int | None = None
+    store: str = "float32"
+    """What rows are kept in: float32, or float16 with a scale."""
 
     def __post_init__(self) -> None:
         for name, rows in self.rows.items():
@@ -94,7 +99,7 @@ class Reading:
         rows = {name: [r.fingerprint, r.unit] for name, r in sorted(self.rows.items())}
         head = None if self.head is None else [self.head.mean, self.head.scored, self.choices]
         made_by = [model.fingerprint, self.dtype(model), model.device]
-        what = [rows, self.subword, layers, head, self.losses]
+        what = [rows, self.subword, layers, head, self.losses, self.store]
         return [*made_by, self.corpus.fingerprint, self.truncate, *what, first, last]
 
 
@@ -166,6 +171,8 @@ def store_layers(open: Callable[[], OpenedModel], model: Survey, reading: Readin
     eps = torch.finfo(getattr(torch, reading.dtype(model))).eps
     pieces = [(path, *piece) for path, shard in zip(paths, shards, strict=True) for piece in pairwise(shard)]
     rows = {name: _stored_rows(name, r, pieces, layers, eps) for name, r in reading.rows.items()}
+    if reading.store == HALF:
+        rows = {name: _with_exact(stored) for name, stored in rows.items()}
     return Stored(rows, tuple(paths))
 
 
@@ -192,8 +199,7 @@ class Texts:
 
 def _texts(reading: Reading, bounds: Sequence[int]) -> Texts:
     first, last = bounds[0], bounds[-1]
-    corpus = reading.corpus.slice(first, last)
-    corpus = replace(corpus, sentences=tuple(corpus.sentences), positions=tuple(corpus.positions))
+    corpus = reading.corpus.slice(first, last).held()
     kinds = {}
     for name, rows in reading.rows.items():
         a, b = (int(np.searchsorted(rows.sentence, text)) for text in (first, last))
@@ -246,8 +252,11 @@ def read_shard(
         for layer in layers:
             kept = reader.layers.pop(0)  # freed once it is cut
             for start, (a, b) in zip(bounds, pairwise(places), strict=False):
-                if b > a:
-                    tensors[_row_name(name, layer, start)] = kept[a:b].clone()
+                place, piece = _row_name(name, layer, start), kept[a:b]
+                if b > a and reading.store == HALF:
+                    tensors |= halved(place, piece) | ({place + EXACT: piece.clone()} if start == 0 else {})
+                elif b > a:
+                    tensors[place] = piece.clone()
     if reading.losses:
         tensors |= {"losses": torch.from_numpy(said.found.losses), "tokens": torch.from_numpy(encoded.lengths - 1.0)}
     if reading.head is not None:
@@ -264,6 +273,7 @@ def together(stored: Sequence[StoredRows]) -> StoredRows:
         stored[0].sizes,
         tuple(layer for s in stored for layer in s.files),
         tuple(eps for s in stored for eps in s.precision),
+        tuple(file for s in stored for file in s.exact),
     )
 
 
@@ -302,6 +312,11 @@ def _stored_rows(
         tuple(tuple((path, _row_name(name, layer, start)) for path, start in kept) for layer in layers),
         (eps,) * len(layers),
     )
+
+
+def _with_exact(stored: StoredRows) -> StoredRows:
+    first = [files[0] for files in stored.files if files]
+    return replace(stored, exact=tuple((path, name + EXACT) for path, name in first))
 
 
 def _row_name(name: str, layer: int, start: int) -> str:

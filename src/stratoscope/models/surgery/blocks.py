@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -47,6 +47,20 @@ def keeping(model: Model, blocks: Sequence[int]) -> Iterator[Model]:
         yield model
 
 
+@contextmanager
+def wearing(module: nn.Module, parameters: Mapping[str, Tensor]) -> Iterator[None]:
+    """Put these parameters, by name, in the place of the model's own; all is put back afterwards."""
+    own = {name: p for name, p in module.named_parameters() if name in parameters}
+    before = {name: p.data for name, p in own.items()}
+    try:
+        for name, p in own.items():
+            p.data = parameters[name].to(p.device, p.dtype)
+        yield
+    finally:
+        for name, p in own.items():
+            p.data = before[name]
+
+
 def exported(model: Model, blocks: Sequence[int]) -> Model:
     """A deep copy with only these blocks, which plain `from_pretrained` reloads after `save_pretrained`.
 
@@ -60,6 +74,14 @@ def exported(model: Model, blocks: Sequence[int]) -> Model:
         _share_groups(cut, family)
     check_standard(cut, family)
     return cut
+
+
+def parameters_kept(model: nn.Module, blocks: Sequence[int]) -> int:
+    """Parameters of the model with only these blocks; what several share counts once."""
+    applied = _applied(model, family_of(model))
+    kept = {id(p) for k in blocks for p in applied[k - 1].parameters()}
+    gone = {id(p) for block in applied for p in block.parameters()} - kept
+    return sum(p.numel() for p in model.parameters() if id(p) not in gone)
 
 
 def parse_drop(text: str, blocks: int) -> tuple[int, ...]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stratoscope.models.read.loop import evaluating
+from stratoscope.models.surgery.blocks import keeping
 
 ROUNDS = 15
+FEW_ROUNDS = 3
+"""Of the times that a table shows beside others."""
 LEVEL = 0.95
 
 
@@ -35,6 +38,22 @@ def latency_ratio(
     low, high = _median_ranks(rounds)
     ordered = sorted(ratios)
     return float(np.median(ordered)), ordered[low], ordered[high]
+
+
+def time_shares(
+    model: nn.Module, cuts: Iterable[Sequence[int]], batch: Mapping[str, Tensor], *, rounds: int = FEW_ROUNDS
+) -> dict[int, float]:
+    """Time of a model with only these blocks over that of the whole one, by number of blocks: the median of rounds."""
+    kept = {len(blocks): blocks for blocks in cuts}
+    ratios: dict[int, list[float]] = {number: [] for number in kept}
+    with evaluating(model), torch.inference_mode():
+        _seconds(model, [batch])
+        for _ in range(rounds):
+            whole = _seconds(model, [batch])
+            for number, blocks in kept.items():
+                with keeping(model, blocks):
+                    ratios[number].append(_seconds(model, [batch]) / whole)
+    return {number: float(np.median(values)) for number, values in sorted(ratios.items())}
 
 
 def _seconds(module: Any, batches: Sequence[Mapping[str, Tensor]]) -> float:

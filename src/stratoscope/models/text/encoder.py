@@ -16,7 +16,7 @@ from torch import Tensor
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.corpus import Sentence
-from stratoscope.models.families import Family
+from stratoscope.models.families import Family, vocabulary
 
 IntArray = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
@@ -221,7 +221,7 @@ def encoder_of(name: str, config: Any, tokenizer: Any, family: Family) -> Encode
         tokenizer=tokenizer,
         family=family,
         window=window_of(config, tokenizer, family),
-        vocabulary=int(config.get_text_config().vocab_size),
+        vocabulary=vocabulary(config),
         segments=family.segments and getattr(config, "type_vocab_size", 2) > 1,
     )
 

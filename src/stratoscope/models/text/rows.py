@@ -10,10 +10,10 @@ from functools import partial, reduce
 import numpy as np
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
+from stratoscope.core.names import UNITS
 from stratoscope.data.corpus import Corpus, Sentence
 from stratoscope.models.text.encoder import BoolArray, Encoded, Encoder, IntArray, words_of
 
-UNITS = ("word", "cls", "mean", "token")
 SUBWORDS = ("last", "first", "mean")
 EMPTY = "empty sentences"
 CHUNK = 4096

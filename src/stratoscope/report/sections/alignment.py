@@ -91,33 +91,38 @@ def _parts(result: Alignment) -> Iterator[Section]:
 
 def _curves(result: Alignment) -> Iterator[Curves]:
     """Mean over pairs; the interval of the rows where there is one pair."""
-    for group in dict.fromkeys(f.group for f in result.fits):
-        lines = []
-        for tint, method in enumerate(result.methods):
-            layers, values, edges = [], [], []
-            for k in result.layers(group):
-                at = [f.fit.error for f in result.of(method, group, k)]
-                if at:
-                    layers.append(k)
-                    values.append(float(np.mean([e.value for e in at])))
-                    edges.append((at[0].low, at[0].high) if len(at) == 1 else (np.nan, np.nan))
-            if layers:
-                low, high = np.array(edges).T
-                name, floor = FLOORS.get(method, method), method in FLOORS
-                lines.append(Line(name, tuple(layers), np.array(values), low, high, tint, dashed=floor))
+    for group in _groups(result):
+        shown = [(method, group, FLOORS.get(method, method), method in FLOORS) for method in result.methods]
+        if group == "models":
+            shown.append((result.judged, "ceiling", f"{result.judged} from another seed", True))
+        ceiling = "what a map from another seed of the last model reaches, and " if result.layers("ceiling") else "and "
+        lines = [_line(result, tint, *one) for tint, one in enumerate(shown)]
         yield Curves(
             id=f"errors-{group}",
             title=f"Relative error{GROUPS[group]}",
             caption="Maps between the same layers of two models, judged on rows they were not fitted on; mean over "
-            "pairs of models. Dashed: what needs no map, and what a map learns from pairs in disorder.",
-            lines=tuple(lines),
+            f"pairs of models. Dashed: what needs no map, {ceiling}what a map learns from pairs in disorder.",
+            lines=tuple(line for line in lines if line.layers),
             y=ERROR,
             log=True,
         )
 
 
+def _groups(result: Alignment) -> list[str]:
+    return [group for group in GROUPS if result.layers(group)]
+
+
+def _line(result: Alignment, tint: int, method: str, group: str, name: str, dashed: bool) -> Line:
+    at = {k: [f.fit.error for f in result.of(method, group, k)] for k in result.layers(group)}
+    at = {k: errors for k, errors in at.items() if errors}
+    values = [float(np.mean([e.value for e in errors])) for errors in at.values()]
+    edges = [(e[0].low, e[0].high) if len(e) == 1 else (np.nan, np.nan) for e in at.values()]
+    low, high = np.array(edges).reshape(-1, 2).T
+    return Line(name, tuple(at), np.array(values), low, high, tint, dashed=dashed)
+
+
 def _boxes(result: Alignment) -> Iterator[Boxes]:
-    for group in dict.fromkeys(f.group for f in result.fits):
+    for group in _groups(result):
         for method in _asked(result):
             samples = {k: [f.fit.error.value for f in result.of(method, group, k)] for k in result.layers(group)}
             if max(map(len, samples.values()), default=0) > 2:

@@ -77,7 +77,9 @@ def _lines(result: Diff, answers: tuple[tuple[str, str, str], ...]) -> Iterator[
     """The answer on the console."""
     name, rows = printable(result.data.get("name", "")), int(result.data.get("rows", 0))
     base, tuned = (shorten(m, 40) for m in (result.study.base, result.study.tuned[0]))
-    yield f"{tuned} against {base} on {shorten(name, 40)} ({count(rows, 'row')})"
+    train = int(result.data.get("train", 0))
+    heads = f"; heads tuned on {train:,} others" if train else ""
+    yield f"{tuned} against {base} on {shorten(name, 40)} ({count(rows, 'row')}{heads})"
     for label, value, note in answers:
         yield f"{label:<16} {printable(value)}{f' ({note})' if note else ''}"
     if result.statements:
@@ -94,7 +96,9 @@ def _answers(result: Diff) -> Iterator[tuple[str, str, str]]:
         yield "task", f"{depth_page.metric(depth)} {shown(depth.full)}", f"majority {number(depth.majority)}"
         sure, kept = droppable(result), depth.model.layers - 1
         what = f"top {sure} of {count(kept, 'block')}" if sure else f"none of {count(kept, 'block')} from the top"
-        yield "droppable", f"{what} within 1 point", "95 % confidence, head tuned"
+        lost = "" if sure else f": {depth_page.cost(depth, depth.curve(TUNED))}"
+        few = "" if depth_page.enough(depth) else f" takes {depth_page.ENOUGH} rows"
+        yield "droppable", f"{what} within 1 point", f"95 % confidence{few}, head tuned{lost}"
     elif language is not None:
         beside = f"base {shown(language.before)}, ratio {times(language.ratio)}"
         yield "perplexity", shown(language.after), beside
@@ -194,7 +198,7 @@ def _examples(result: Diff) -> Iterator[Section]:
     table = Table(
         id="examples",
         title=f"Texts that moved most at layer {result.layer}",
-        caption="Moved: 1 − cosine of a text's relations to all other texts before and after, 0 is unmoved."
+        caption="Row: place among the rows judged, from 0. Moved: 1 − cosine of a text's relations to all other texts before and after, 0 is unmoved."
         f"{means}{' Loss: −log p per token.' if losses else ''}{more}",
         head=tuple(head),
         rows=tuple(rows),

@@ -50,7 +50,7 @@ def _cards(result: Weights) -> Iterator[Card]:
         share = float(np.median([r / full for r, full in ranked]))
         middle = float(np.median([r for r, _ in ranked]))
         full = ranges(sorted({f for _, f in ranked})) if len({f for _, f in ranked}) < 3 else "full"
-        yield Card("Effective rank of a change", f"{middle:.1f}", f"median; {share:.0%} of full rank ({full})")
+        yield Card("Effective rank of a change", f"{middle:.1f}", f"median; {percent(share)} of full rank ({full})")
     if still := [k for k, v in zip(curve.layers, curve.values.tolist(), strict=True) if v == 0]:
         names = ["embeddings"] if 0 in still else []
         names += [f"blocks {ranges([k for k in still if k])}"] if any(still) else []

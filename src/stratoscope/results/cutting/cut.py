@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stratoscope.core.value import Value
+from stratoscope.core.value import MISSING, Value
 from stratoscope.results.result import Result
 
 
@@ -22,14 +22,20 @@ class Tested:
     """Whether the bound is within the budget."""
     exact: bool = False
     """The bound is, for the most part, that of losses these rows happen not to show."""
+    at_majority: bool = False
+    """Not confirmed because it is no better than the majority label."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A cut and its metric on the rows for the choice."""
+    """A cut that was tried: its metric on the rows for the choice, and what became of it."""
 
     kept: tuple[int, ...]
     value: float
+    change: Value = MISSING
+    """Of the metric against the whole model's on the same rows, paired, with a 95 % interval."""
+    parameters: int = 0
+    verdict: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,10 +67,12 @@ class Cut(Result):
     difference: Value
     """Change of the metric of the cut that was made."""
     baselines: Mapping[str, float]
+    """On the rows that confirmed the cut."""
     head: Mapping[str, bool]
     """Whether the head was tuned, and whether its tuning converged."""
     length: int
     parameters: Mapping[str, int]
     latency: Mapping[str, Any]
+    """Time over the whole model's: of the model written, and by number of blocks of every cut that was tried."""
     reload: Mapping[str, Any]
     """Rows on which the checkpoint gave the same logits with plain transformers, and how far apart they were."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from stratoscope.models.open.loading import check_head, survey
 from stratoscope.models.read.head import head_scores
 from stratoscope.models.text.examples import Floats, text_length
 from stratoscope.results.alignment import IDENTITY, SHUFFLED, Fit, Injected, Injection
-from stratoscope.runs.run import Draw, Run
+from stratoscope.runs.run import Draw, Item, Run, Tensors
 from stratoscope.studies.align.options import InjectOptions
 from stratoscope.studies.align.work import chosen_methods
 from stratoscope.studies.asked import Model, chosen, models_asked, request_for, run_study, spec_of, task_asked
@@ -34,6 +35,7 @@ from stratoscope.studies.depth.judge import INTERVAL, Side, Work, described
 from stratoscope.studies.depth.study import inputs_of, trained_length
 
 RANDOM_LABELS, RANDOM_HEAD = "random labels", "random head"
+REFUSED = "refused"
 DRAWS = 10
 """Random heads and labels whose metric is averaged: a single random head may be right by luck."""
 
@@ -80,31 +82,29 @@ def inject(
 def _compute(
     sides: Sequence[Side], task: TaskData, methods: Sequence[str], options: InjectOptions, running: Run
 ) -> Injection:
-    works = [Work(side, task, options.seed, options.batch_tokens, running) for side in sides]
+    order = np.random.default_rng(options.seed).permutation(len(task.train))
+    some = np.sort(order[: math.ceil(options.train / len(task.train[0].texts))])
+    fitted = replace(task, train=tuple(task.train[k] for k in some))  # no row is read that no map is fitted on
+    works = [Work(side, fitted, options.seed, options.batch_tokens, running) for side in sides]
     stored = [work.store(work.tuned, work.readings(work.tuned)) for work in works]
     choices = works[1].choices
     (x, tx), (y, ty) = (
         [s[split].head_input(side.seen.layers - 1) for split in SPLITS] for s, side in zip(stored, sides, strict=True)
     )
-    rows = np.random.default_rng(options.seed).permutation(len(x))[: options.train]
-    x, y = (v[torch.from_numpy(np.sort(rows))] for v in (x, y))
     module, judged = works[1].model.module, partial(_judged, works[1])
     own = [judged(side.spec.label, s["validation"].scores) for side, s in zip(sides, stored, strict=True)]
     key = [inputs_of(sides, task), options.train, options.seed, options.paper]
     injected, fits, notes = [], list[Fit](), list[str]()
-    with running.progress.step("injecting", len(methods) + 1) as advance:
-        for method in [*methods, SHUFFLED]:
-            make = partial(_mapped, x, y, tx, ty, method, options)
-            try:
-                part = running.part("injected", [*key, method], make)
-            except StratoscopeError as e:  # one method of several that these spaces rule out
-                notes.append(f"{method} is left out: {e}")
-                continue
-            finally:
-                advance(1)
-            scores = head_scores(module, part["rows"], choices=choices)
-            injected.append(judged(method, scores, baseline=method == SHUFFLED))
-            fits += [_fit(method, part)]
+    items = [{"method": method} for method in (*methods, SHUFFLED)]
+    shared = _States(x, y, tx, ty, options.paper, options.seed)
+    parts = running.map(_mapped, items, name="injected", key=key, label="injecting", shared=shared)
+    for method, part in zip((*methods, SHUFFLED), parts, strict=True):
+        if REFUSED in part:
+            notes.append(f"{method} is left out: {bytes(part[REFUSED].tolist()).decode()}")
+            continue
+        scores = head_scores(module, part["rows"], choices=choices)
+        injected.append(judged(method, scores, baseline=method == SHUFFLED))
+        fits += [_fit(method, part)]
     if not any(i.name in methods for i in injected):
         raise StratoscopeError(f"no map could be fitted to inject a state with: {notes[0]}")
     if tx.shape[1] == ty.shape[1]:
@@ -128,14 +128,32 @@ def _compute(
     return replace(result, statements=judge_injection(result))
 
 
-def _mapped(x: Tensor, y: Tensor, tx: Tensor, ty: Tensor, method: str, options: InjectOptions) -> dict[str, Tensor]:
-    """Validation states of the first model in the second's space, and how far they are off."""
-    if method == SHUFFLED:
-        g = fit_map(x, shuffled(y, seed=options.seed), method="ridge", seed=options.seed)
-    else:
-        paper = options.paper and method in NETWORK
-        g = fit_map(x, y, method=method, paper=paper, seed=options.seed)
-    fit = score_map(g, tx, ty, seed=options.seed)
+@dataclass(frozen=True)
+class _States:
+    """States of both models on training and on validation rows."""
+
+    x: Tensor
+    y: Tensor
+    tx: Tensor
+    ty: Tensor
+    paper: bool
+    seed: int
+
+
+def _mapped(shared: _States, item: Item) -> Tensors:
+    """Validation states of the first model in the second's space, and how far they are off.
+
+    Of a method that these spaces rule out, one of several, only the reason.
+    """
+    x, y, tx, ty, method, seed = shared.x, shared.y, shared.tx, shared.ty, item["method"], shared.seed
+    try:
+        if method == SHUFFLED:
+            g = fit_map(x, shuffled(y, seed=seed), method="ridge", seed=seed)
+        else:
+            g = fit_map(x, y, method=method, paper=shared.paper and method in NETWORK, seed=seed)
+    except StratoscopeError as e:
+        return {REFUSED: torch.tensor(list(str(e).encode()), dtype=torch.uint8)}
+    fit = score_map(g, tx, ty, seed=seed)
     assert fit.replicates is not None
     numbers = [getattr(v, end) for v in (fit.mse, fit.error, fit.r2) for end in ("value", "low", "high")]
     return {

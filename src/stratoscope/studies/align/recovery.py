@@ -17,11 +17,11 @@ from stratoscope.claims import judge_recovery
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.corpus import Corpus
-from stratoscope.results.alignment import Recovered, Recovery
+from stratoscope.results.alignment import IDENTITY, SHUFFLED, Recovered, Recovery
 from stratoscope.runs.run import Draw, Item, Run, Tensors
 from stratoscope.statistics.rows import gather
 from stratoscope.studies.align.options import RecoveryOptions
-from stratoscope.studies.align.work import chosen_methods, fit_items, fit_rows
+from stratoscope.studies.align.work import chosen_methods, fit_items, fit_rows, missing
 from stratoscope.studies.asked import Model, chosen, data_asked, models_asked, request_for, run_study, spec_of
 from stratoscope.studies.compare.options import CompareOptions
 from stratoscope.studies.compare.plan import Plan, make_plan
@@ -89,7 +89,7 @@ def _compute(plan: Plan | None, methods: tuple[str, ...], options: RecoveryOptio
         {**item, "features": d, "truth": truth}
         for d in options.dim
         for truth in range(options.truths)
-        for item in fit_items(0, 1, methods, seed=options.seed, paper=options.paper)
+        for item in fit_items(0, 1, (*methods, SHUFFLED, IDENTITY), seed=options.seed, paper=options.paper)
     ]
     key = [plan.key if plan else "normal", options.train, options.test, options.layer, options.seed]
     shared = {"rows": rows, "train": options.train}
@@ -100,7 +100,8 @@ def _compute(plan: Plan | None, methods: tuple[str, ...], options: RecoveryOptio
         for method in item["methods"]
         if f"squares.{method}" in part
     ]
-    result = Recovery({"rows": name, "train": options.train, "test": options.test}, tuple(found))
+    data, notes = {"rows": name, "train": options.train, "test": options.test}, missing(methods, parts)
+    result = Recovery(data, tuple(found), warnings=tuple(notes))
     return replace(result, statements=judge_recovery(result))
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from stratoscope.aligners.fit import FEWEST_ROWS
 from stratoscope.aligners.scores import INTERVAL, relative, resamples, scores
 from stratoscope.claims import judge_alignment
 from stratoscope.core.curve import Curve
@@ -24,7 +25,7 @@ from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.value import spread
 from stratoscope.data.corpus import Corpus
 from stratoscope.models.text.encoder import IntArray
-from stratoscope.results.alignment import Alignment, LayerFit
+from stratoscope.results.alignment import IDENTITY, SHUFFLED, Alignment, LayerFit
 from stratoscope.runs.run import Draw, Run
 from stratoscope.statistics.rows import LayerRows
 from stratoscope.studies.align.attention import ATTENTION, FROM_A_TEXT, WordPairs, any_causal, read_pairs, sample_pairs
@@ -34,8 +35,10 @@ from stratoscope.studies.align.work import (
     cross_layer,
     fit_items,
     fit_layers,
+    missing,
     norm_interval,
     nuclear_norm,
+    read_bytes,
     split_rows,
 )
 from stratoscope.studies.asked import Model, chosen, data_asked, models_asked, request_for, run_study, spec_of
@@ -45,9 +48,8 @@ from stratoscope.studies.compare.options import CompareOptions
 from stratoscope.studies.compare.plan import Plan, make_plan
 from stratoscope.studies.compare.study import read_plan
 
-MODELS, BEFORE = "models", "before"
-FEWEST_ROWS = 10
-"""On either side; a method may ask for more."""
+MODELS, BEFORE, CEILING = "models", "before", "ceiling"
+FEWEST_TEST_ROWS = 10
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,9 @@ class Work:
 
     plan: Plan
     after: int
-    """How many of the models are those asked about; the others are those before fine-tuning."""
+    """How many of the models are those asked about."""
+    before: int
+    """How many of the others are those before fine-tuning; what is left are other seeds of the last one asked about."""
     methods: tuple[str, ...]
     options: AlignOptions
     attention: AttentionPlan | None = None
@@ -107,19 +111,21 @@ class Work:
         """Group and both models of every pair, or of a random sample of them."""
         names = [spec.label for spec in self.plan.specs]
         found = []
-        for group, some in ((MODELS, names[: self.after]), (BEFORE, names[self.after :])):
+        seeds = self.after + self.before
+        for group, some in ((MODELS, names[: self.after]), (BEFORE, names[self.after : seeds])):
             every = list(combinations(some, 2))
             if self.options.pairs is not None and self.options.pairs < len(every):
                 drawn = np.random.default_rng(self.options.seed).permutation(len(every))[: self.options.pairs]
                 every = [every[k] for k in sorted(drawn)]
             found += [(group, a, b) for a, b in every]
-        return found
+        return found + [(CEILING, seed, names[self.after - 1]) for seed in names[seeds:]]
 
 
 def align(
     *models: Model,
     data: str | Path | Corpus,
     before: Sequence[Model] = (),
+    ceiling: Sequence[Model] = (),
     out: str | Path | None = None,
     options: AlignOptions | None = None,
     progress: Progress | None = None,
@@ -128,8 +134,8 @@ def align(
 ) -> Alignment:
     """Fit maps between the same layers of all pairs of models on some rows, and judge them on others.
 
-    `before` are the models before fine-tuning, aligned with each other in the same way. Further keywords are the fields
-    of `AlignOptions`.
+    `before` are the models before fine-tuning, aligned with each other in the same way; `ceiling` are other seeds of
+    the last model, whose maps to it show how well any could do. Further keywords are the fields of `AlignOptions`.
     """
     options, progress = chosen(AlignOptions, options, keywords), progress or Silent()
     if len(models) < 2:
@@ -137,23 +143,25 @@ def align(
     if options.layer is not None and options.layers is not None:
         raise StratoscopeError("expected one of --layer and --layers, got both")
     methods = chosen_methods(options.method, paper=options.paper)
-    how, attention = comparing(options), None
+    how, attention, every = comparing(options), None, [*models, *before, *ceiling]
     if options.unit == ATTENTION:
         given = {f.name: getattr(how, f.name) for f in fields(AttentionOptions) if hasattr(how, f.name)}
-        attention = plan_attention(
-            [*models, *before], data, AttentionOptions(**given | {"measures": ("js",)}), progress
-        )
-    plan = attention.words if attention else make_plan([*models, *before], data, how, progress)
-    work = Work(plan, len(models), methods, options, attention)
-    for side, what in zip(work.sides, ("fit maps on", "judge them on"), strict=True):
-        if len(side) < FEWEST_ROWS:
-            raise StratoscopeError(f"expected at least {FEWEST_ROWS} rows to {what}, got {len(side)}; give more text")
-    after, old = plan.specs[: work.after], plan.specs[work.after :]
+        attention = plan_attention(every, data, AttentionOptions(**given | {"measures": ("js",)}), progress)
+    plan = attention.words if attention else make_plan(every, data, how, progress)
+    work = Work(plan, len(models), len(before), methods, options, attention)
+    for side, least, what in zip(
+        work.sides, (FEWEST_ROWS, FEWEST_TEST_ROWS), ("fit maps on", "judge them on"), strict=True
+    ):
+        if len(side) < least:
+            total = f"{len(side)} of the {len(work.text)} there are"
+            raise StratoscopeError(f"expected at least {least} rows to {what}, got {total}; give more text")
+    after, others = plan.specs[: work.after], plan.specs[work.after :]
     names = {"name": [s.name for s in after]} if any(spec_of(m).name for m in models) else {}
     asked = {"models": [s.source for s in after], **names, **data_asked(data), **models_asked(after)}
-    asked |= {"before": [s.source for s in old]} if old else {}
+    for name, some in (("before", others[: work.before]), ("ceiling", others[work.before :])):
+        asked |= {name: [s.source for s in some]} if some else {}
     return run_study(
-        request_for("alignment", {**plan.inputs, "after": work.after}, options, method=methods),
+        request_for("alignment", {**plan.inputs, "after": work.after, "before": work.before}, options, method=methods),
         options,
         out,
         lambda running: compute(work, work.read(running), running),
@@ -184,13 +192,14 @@ def compute(work: Work, rows: LayerRows, running: Run) -> Alignment:
     shared: dict[str, Any] = {"rows": rows, "train": train, "test": test}
     shared["texts"] = work.text[torch.cat(work.sides).numpy()]
     key = [plan.key, o.unit, o.train, o.test, o.seed]
-    alone = o.layer is not None and len(work.pairs) == 1
+    alone = o.layer is not None and sum(group == MODELS for group, _, _ in work.pairs) == 1
     how = {"seed": o.seed, "paper": o.paper}
     items, of = [], []
     for group, a, b in work.pairs:
         for k in work.layers(a, b):
-            some = fit_items(work.place[a, k], work.place[b, k], work.methods, **how)
-            items += [{**item, "keep": alone} for item in some]
+            floors = () if group == CEILING else (SHUFFLED, IDENTITY)
+            some = fit_items(work.place[a, k], work.place[b, k], (*work.methods, *floors), **how)
+            items += [{**item, "keep": alone and group == MODELS} for item in some]
             of += [(group, a, b, k)] * len(some)
     parts = running.map(fit_layers, items, name="maps", key=key, label="fitting maps", shared=shared)
     fits = [f for where, part, item in zip(of, parts, items, strict=True) for f in _fits(work, where, part, item)]
@@ -201,9 +210,9 @@ def compute(work: Work, rows: LayerRows, running: Run) -> Alignment:
         fits=tuple(fits),
         matrices=() if o.layer is not None else tuple(matrices(work, running, shared, key)),
         norms=() if work.attention else tuple(norms(work, running, shared, key)),
-        map_record={} if kept is None else json.loads(bytes(kept["record"].tolist())),
+        map_record={} if kept is None else json.loads(read_bytes(kept["record"])),
         map_tensors={} if kept is None else {k[4:]: v.numpy() for k, v in kept.items() if k.startswith("map.")},
-        warnings=(*plan.notes, *_missing(work, fits)),
+        warnings=(*plan.notes, *_few(work), *missing(work.methods, parts)),
         provenance=plan.provenance,
     )
     return replace(result, statements=judge_alignment(result))
@@ -224,17 +233,15 @@ def _fits(
             yield LayerFit(x, y, group, fit)
 
 
-def _missing(work: Work, fits: Sequence[LayerFit]) -> list[str]:
-    notes = []
-    for method in work.methods:
-        made = sum(f.fit.method == method for f in fits)
-        wanted = sum(len(work.layers(a, b)) for _, a, b in work.pairs)
-        if made < wanted:
-            notes.append(
-                f"{method} is missing for {wanted - made} of {wanted} pairs of layers: layers that do not vary,"
-                " of different widths (inn), or with fewer rows than directions (cca, pwcca)"
-            )
-    return notes
+def _few(work: Work) -> list[str]:
+    """A warning where there are no more rows than unknowns."""
+    n, widest = len(work.sides[0]), max(width for _, width in work.axis)
+    if n > widest:
+        return []
+    return [
+        f"maps are fitted on {n:,} rows of up to {widest:,} features: linreg fits so few exactly, whatever they are,"
+        " and others mostly follow what they are shrunk to; give more rows"
+    ]
 
 
 def matrices(work: Work, running: Run, shared: Mapping[str, Any], key: Any) -> Iterator[Matrix]:

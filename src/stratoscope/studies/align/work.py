@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stratoscope.aligners.fit import LINEAR, METHODS, NETWORK, check_method, fit_spaces, spaces
+from stratoscope.aligners.fit import METHODS, NETWORK, check_method, fit_spaces, spaces
 from stratoscope.aligners.linear import Space, held_out, products, ridge
 from stratoscope.aligners.scores import INTERVAL, inversion_error, resamples, row_errors, shuffled
 from stratoscope.core.errors import StratoscopeError
@@ -36,9 +36,8 @@ def chosen_methods(asked: Sequence[str], *, paper: bool = False) -> tuple[str, .
 
 def fit_items(x: int, y: int, methods: Sequence[str], **more: Any) -> list[Item]:
     """One item for all exact methods of a pair of layers, and one for each network: what a killed run loses."""
-    linear = [m for m in methods if m in LINEAR]
-    groups = [[*linear, SHUFFLED, IDENTITY], *([m] for m in methods if m in NETWORK)]
-    return [{"x": x, "y": y, "methods": group, **more} for group in groups]
+    groups = [[m for m in methods if m not in NETWORK], *([m] for m in methods if m in NETWORK)]
+    return [{"x": x, "y": y, "methods": group, **more} for group in groups if group]
 
 
 def fit_layers(shared: Mapping[str, Any], item: Item) -> Tensors:
@@ -58,30 +57,51 @@ def fit_rows(x: Tensor, y: Tensor, tx: Tensor, ty: Tensor, item: Item) -> Tensor
         raise StratoscopeError(f"layer {item['x']}: {e}") from e
     constant = not (pair[0].basis.rank and pair[1].basis.rank)
     for method in item["methods"]:
-        if (method == IDENTITY and x.shape[1] != y.shape[1]) or _impossible(method, pair, constant):
-            continue
         inversion = float("nan")
+        if constant:
+            found[f"missing.{method}"] = _bytes("a layer that does not vary over the rows has no map")
+            continue
         if method == IDENTITY:
+            if x.shape[1] != y.shape[1]:
+                continue
             out = tx
         elif method == SHUFFLED:
             out = fit_spaces(pair[0], Space.of(shuffled(y.double(), seed=seed), pair[1].held), "ridge")(tx)
         else:
-            g = fit_spaces(*pair, method, paper=item["paper"] and method in NETWORK, seed=seed)
+            try:
+                g = fit_spaces(*pair, method, paper=item["paper"] and method in NETWORK, seed=seed)
+            except StratoscopeError as e:  # one method that these spaces rule out
+                found[f"missing.{method}"] = _bytes(str(e))
+                continue
             out = g(tx)
             inversion = inversion_error(g, tx, out)
             if item.get("keep"):
                 found |= {f"map.{k}": v for k, v in g.tensors.items()}
-                found["record"] = torch.frombuffer(bytearray(json.dumps(g.record).encode()), dtype=torch.uint8)
+                found["record"] = _bytes(json.dumps(g.record))
         found[f"squares.{method}"] = torch.from_numpy(row_errors(out, ty))
         found[f"inversion.{method}"] = torch.tensor(inversion, dtype=torch.float64)
     return found
 
 
-def _impossible(method: str, pair: tuple[Space, Space], constant: bool) -> bool:
-    """Methods that these spaces rule out where several were asked for: shown as missing, with a warning."""
-    x, y = pair
-    narrow = method in ("cca", "pwcca") and max(x.basis.rank, y.basis.rank) >= len(x.rows) - 1
-    return constant or narrow or (method == "inn" and x.width != y.width)
+def _bytes(text: str) -> Tensor:
+    """A text as parts keep it."""
+    return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
+
+
+def read_bytes(kept: Tensor) -> str:
+    """The text that `_bytes` kept."""
+    return bytes(kept.tolist()).decode()
+
+
+def missing(methods: Sequence[str], parts: Sequence[Tensors]) -> list[str]:
+    """A warning for each method that could not be fitted somewhere, with the first reason."""
+    notes = []
+    for method in methods:
+        reasons = [read_bytes(p[f"missing.{method}"]) for p in parts if f"missing.{method}" in p]
+        of = len(reasons) + sum(f"squares.{method}" in p for p in parts)
+        if reasons:
+            notes.append(f"{method} is missing for {len(reasons)} of {of} pairs of layers: {reasons[0]}")
+    return notes
 
 
 def cross_layer(shared: Mapping[str, Any], item: Item) -> Tensors:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stratoscope.core.options import Working, batch_tokens, memory, option, overwrite, parse_layers, seed
+from stratoscope.core.options import Working, batch_tokens, bootstrap, memory, option, overwrite, parse_layers, seed
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class AttentionOptions(Working):
     layers: tuple[int, ...] | None = option(None, "Only these layers, e.g. '1,3-6'.", parse=parse_layers)
     limit: int | None = option(None, "Use a random sample of N sentences.", answer=False)
     seed: int = seed()
-    bootstrap: int = option(200, "Replicates for 95 % intervals over groups of sentences; 0 for none.")
+    bootstrap: int = bootstrap(200, "Replicates for 95 % intervals over groups of sentences; 0 for none.")
     random_init: bool = option(False, "Add a control: the first model with random weights.")
     text: str | None = option(None, "Column that holds the text.", answer=False)
     pair: str | None = option(None, "Column that holds the second text.", answer=False)

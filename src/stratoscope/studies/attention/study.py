@@ -17,6 +17,7 @@ from stratoscope.core.matrix import Matrix
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.value import BOOTSTRAP, Interval, spread
 from stratoscope.data.corpus import Corpus
+from stratoscope.engine.base import Resources
 from stratoscope.measures.attention.layers import HeadAxis, group_weights, score_panel, weighted
 from stratoscope.measures.attention.rows import Doubles
 from stratoscope.measures.attention.sums import COUNTS, PAIRS, SCATTER, SKIPPED
@@ -127,7 +128,9 @@ def read_shards(plan: AttentionPlan, running: Run) -> Parts:
         specials=options.keep_specials,
         batch_tokens=options.batch_tokens,
     )
-    return running.map_files(read_shard, items, name="heads", key=plan.key, label="reading attention", shared=shared)
+    takes = Resources(gpus=float(any(seen.device.startswith("cuda") for _, seen in plan.words.models)))
+    how: dict[str, Any] = {"name": "heads", "key": plan.key, "label": "reading attention", "shared": shared}
+    return running.map_files(read_shard, items, **how, resources=takes)
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,14 @@ from typing import Any
 from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.core.matrix import Layer
 from stratoscope.core.model import ModelInfo
+from stratoscope.core.names import ALL
 from stratoscope.core.options import check_options
 from stratoscope.core.progress import Progress
 from stratoscope.data.corpus import Corpus
 from stratoscope.data.readers import Data, corpus_of
 from stratoscope.measures.bootstrap import check_replicates
-from stratoscope.measures.table import ALL, parse, requests
 from stratoscope.measures.table import Request as Asked
+from stratoscope.measures.table import parse, requests
 from stratoscope.models.open.checkpoints import locate
 from stratoscope.models.open.loading import ModelSpec, Survey, choose_device
 from stratoscope.models.read.store import chosen_layers
@@ -25,7 +26,7 @@ from stratoscope.models.saved.source import survey_source
 from stratoscope.models.text.rows import SUBWORDS, Rows, check_unit, plan_rows
 from stratoscope.runs.run import Request
 from stratoscope.studies.asked import Model, model_info, request_for, spec_of
-from stratoscope.studies.compare.options import CompareOptions
+from stratoscope.studies.compare.options import STORES, CompareOptions
 
 FEWEST_ROWS = 4
 """Unbiased HSIC needs four rows."""
@@ -78,7 +79,8 @@ class Plan:
     @property
     def key(self) -> Any:
         """All that a stored score depends on besides the measures; names the parts."""
-        return [self.inputs, self.devices, self.options.unit, self.options.subword, self.options.layers]
+        o = self.options
+        return [self.inputs, self.devices, o.unit, o.subword, o.layers, o.store]
 
     @property
     def model_infos(self) -> tuple[ModelInfo, ...]:
@@ -182,6 +184,8 @@ def check(options: CompareOptions) -> None:
     """Refuse what cannot work whatever the models and the text are."""
     check_options(options)
     check_unit(options.unit)
+    if options.store not in STORES:
+        raise unknown_name("precision to store", str(options.store), STORES)
     if options.subword not in SUBWORDS:
         raise unknown_name("subword", options.subword, SUBWORDS)
     for name in options.measures:

@@ -29,7 +29,7 @@ from stratoscope.models.saved.source import open_source
 from stratoscope.models.saved.write import check_target, file_for, save_activations
 from stratoscope.results.comparison import Comparison
 from stratoscope.runs.run import Draw, Run, part_prefix
-from stratoscope.statistics.rows import StoredRows
+from stratoscope.statistics.rows import StoredRows, count
 from stratoscope.studies.asked import Model, chosen, data_asked, models_asked, run_study, several, shard_of, spec_of
 from stratoscope.studies.compare.options import CompareOptions, SimilarityOptions
 from stratoscope.studies.compare.plan import Plan, make_plan, named
@@ -137,6 +137,7 @@ def read_plan(plan: Plan, running: Run) -> StoredRows:
         subword=options.subword,
         layers=options.layers,
         batch_tokens=options.batch_tokens,
+        store=options.store,
     )
     stored = [store_layers(held(*model, running), model[1], reading, running).rows[unit] for model in plan.models]
     for path, of in zip(_targets(plan), stored, strict=False):
@@ -201,8 +202,30 @@ def score_plan(plan: Plan, stored: StoredRows, running: Run) -> Comparison:
                 f" {', '.join(above)}; only higher scores are meaningful."
             )
             comparison = replace(comparison, warnings=(*comparison.warnings, note))
+    if stored.exact:
+        comparison = _with_rounding(plan, stored, comparison, running)
     comparison = replace(comparison, findings=found)
     return replace(comparison, statements=judge_comparison(comparison))
+
+
+def _with_rounding(plan: Plan, stored: StoredRows, comparison: Comparison, running: Run) -> Comparison:
+    """The comparison with what float16 on disk changed: every measure once more on the first rows, kept both ways."""
+    exact, kept = stored.first()
+    n, width = count(exact), max(seen.width for _, seen in plan.layers)
+    wanted = [r for r in plan.wanted if n > width or not r.measure.whitens]
+    silent, seed = replace(running, progress=Silent()), plan.options.seed
+    one, two = (
+        score_layers(rows, wanted, run=silent, key=[plan.key, how, n], seed=seed).scored
+        for rows, how in ((exact, "exact"), (kept, "kept"))
+    )
+    change = {r.name: float((one[r.name].values - two[r.name].values).abs().nan_to_num().max()) for r in wanted}
+    said = ", ".join(f"{value:.1g} ({name})" for name, value in change.items())
+    note = f"Activations are kept in float16: on the first {n} rows that changes scores by at most {said}."
+    if missing := [r.name for r in plan.wanted if r not in wanted]:
+        note += f" Not measured, since {n} rows are fewer than the {width} neurons: {', '.join(missing)}."
+    kept_in = {"dtype": plan.options.store, "rows": n, "change": change}
+    provenance = {**comparison.provenance, "store": kept_in}
+    return replace(comparison, warnings=(*comparison.warnings, note), provenance=provenance)
 
 
 def _permuted_chance(plan: Plan, stored: StoredRows, running: Run) -> dict[str, float]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.value import Value
-from stratoscope.data.metrics import REPLICATES, Floats, Metric, difference_interval
+from stratoscope.data.metrics import REPLICATES, Floats, Metric, difference_interval, rows_for
 from stratoscope.models.text.encoder import IntArray
 from stratoscope.results.cutting.cut import Candidate, Tested
 
@@ -52,13 +52,23 @@ def sequence(candidates: Iterable[Candidate], *, whole: float, budget: float) ->
     return front[::-1]
 
 
-def confirm(order: Sequence[Candidate], measure: Callable[[Candidate], Loss], *, budget: float) -> list[Tested]:
-    """Test candidates in order until one is not confirmed; `measure` is called for no more than those."""
+def confirm(
+    order: Sequence[Candidate],
+    measure: Callable[[Candidate], Loss],
+    *,
+    budget: float,
+    refused: Callable[[Candidate], bool] = lambda candidate: False,
+) -> list[Tested]:
+    """Test candidates in order until one is not confirmed; `measure` is called for no more than those.
+
+    What is `refused` is no better than the majority label, and not confirmed whatever it loses.
+    """
     tested: list[Tested] = []
     for candidate in order:
         loss = measure(candidate)
-        within = loss.low >= -budget - ROUNDING
-        tested.append(Tested(candidate.kept, Value(loss.value, loss.low, loss.high), within, loss.exact))
+        within, low = loss.low >= -budget - ROUNDING, refused(candidate)
+        value = Value(loss.value, loss.low, loss.high)
+        tested.append(Tested(candidate.kept, value, within and not low, loss.exact, within and low))
         if not tested[-1].confirmed:
             break
     return tested
@@ -98,11 +108,6 @@ def loss_of(
         floor = bootstrap(*_with_failure(metric, cut, whole, labels))[0]
         exact = low - floor > value - low
     return Loss(value, min(low, floor, value), max(high, value), exact)
-
-
-def rows_for(budget: float, confidence: float) -> int:
-    """Rows without a single loss that confirm an accuracy within `budget`: (1 - budget)^n <= 1 - confidence."""
-    return math.ceil(math.log(1 - confidence) / math.log1p(-budget))
 
 
 def rows_needed(loss: Value, rows: int, *, budget: float, exact: bool) -> int | None:

@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.files import write_text
 from stratoscope.core.value import Value
-from stratoscope.data.baselines import bag_of_words_scores, majority_scores
+from stratoscope.data.baselines import bag_of_words_scores
 from stratoscope.data.metrics import Floats, interval
 from stratoscope.models.open.checkpoints import locate
 from stratoscope.models.open.heads import auto_class
 from stratoscope.models.read.head import predict
-from stratoscope.models.surgery.latency import ROUNDS, latency_ratio
+from stratoscope.models.surgery.latency import ROUNDS, latency_ratio, time_shares
 from stratoscope.models.surgery.reload import check_reload
 from stratoscope.models.text.encoder import IntArray
 from stratoscope.results.cutting.cut import Cut, Tested
@@ -42,7 +42,7 @@ def write_cut(work: Work, judged: Judged, tested: Sequence[Tested], small: nn.Mo
     chosen = [t for t in tested if t.confirmed][-1]
     scores, whole, targets = judged.confirming(chosen.kept), judged.whole[work.sure], work.targets[work.sure]
     _check_judged(work, small, scores)
-    latency = _latency(work, small)
+    latency = {**_latency(work, small), "by_blocks": time_by_blocks(work, judged)}
     rows = _spread(len(task.validation), RELOADED)
     written: Any = small.to("cpu")
     folder = write_checkpoint(work.run.folder, written, side.seen.encoder.tokenizer)
@@ -54,8 +54,7 @@ def write_cut(work: Work, judged: Judged, tested: Sequence[Tested], small: nn.Mo
     before, after = (
         Value(metric.score(s, targets), *interval(metric, s, targets, seed=work.seed)) for s in (whole, scores)
     )
-    simple = {"majority": majority_scores(task), "bag_of_words": bag_of_words_scores(task)}
-    floor = {name: metric.score(s[work.sure], targets) for name, s in simple.items()}
+    floor = {"majority": work.majority, "bag_of_words": metric.score(bag_of_words_scores(task)[work.sure], targets)}
     head = judged.heads.get(chosen.kept)
     converged = head is None or head.converged
     result = Cut(
@@ -114,9 +113,26 @@ def _check_judged(work: Work, small: nn.Module, scores: Floats) -> None:
         )
 
 
-def _latency(work: Work, small: nn.Module) -> dict[str, Any]:
+def _batches(work: Work) -> list[dict[str, Tensor]]:
+    """The rows that models are timed on."""
     rows = _spread(len(work.inputs), TIMED)
-    batches = [work.inputs.batch(rows[k : k + BATCH]) for k in range(0, len(rows), BATCH)]
+    return [work.inputs.batch(rows[k : k + BATCH]) for k in range(0, len(rows), BATCH)]
+
+
+def time_by_blocks(work: Work, judged: Judged) -> dict[str, float]:
+    """Time of the cuts that were tried over the whole model's, by number of blocks; measured once."""
+    kept = {len(c.kept): c.kept for c in judged.candidates}
+
+    def measured() -> dict[str, Tensor]:
+        shares = time_shares(work.model.module, kept.values(), _batches(work)[0])
+        return {str(number): torch.tensor(share, dtype=torch.float64) for number, share in shares.items()}
+
+    part = work.run.part("time", [*work.key, sorted(kept)], measured)
+    return {str(number): float(part[str(number)]) for number in sorted(kept)}
+
+
+def _latency(work: Work, small: nn.Module) -> dict[str, Any]:
+    batches = _batches(work)
     ratio, low, high = latency_ratio(work.model.module, small, batches)
     how = {"rounds": ROUNDS, "batch": BATCH, "device": work.model.device.type, "threads": torch.get_num_threads()}
     return {"ratio": ratio, "low": low, "high": high, **how}

@@ -23,4 +23,5 @@ class CutOptions(Working):
         None, "top: truncate (default); any: skip any span; of a decoder span (default) or any: any set of blocks."
     )
     keep: int = option(1, "Smallest number of blocks that stay.", least=1)
+    force: bool = option(False, "Write a cut that is no better than always giving the majority label, too.")
     overwrite: bool = overwrite()

@@ -8,28 +8,36 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from stratoscope.claims.scores import spans
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.value import Value
 from stratoscope.data.metrics import metric_named
 from stratoscope.data.tasks.data import TaskData
-from stratoscope.models.surgery.blocks import exported
+from stratoscope.models.surgery.blocks import exported, wearing
 from stratoscope.results.cutting.cut import Candidate, Cut, Tested
 from stratoscope.runs.run import Draw
 from stratoscope.studies.asked import Model, chosen, models_asked, names_asked, request_for, run_study, task_asked
 from stratoscope.studies.checkpoint import is_whole
 from stratoscope.studies.cut.card import spelled
 from stratoscope.studies.cut.confirm import Loss, check_rows, confirm, loss_of, rows_needed, sequence
-from stratoscope.studies.cut.files import write_cut
+from stratoscope.studies.cut.files import time_by_blocks, write_cut
 from stratoscope.studies.cut.options import TOP, CutOptions
-from stratoscope.studies.cut.work import Judged, Work, check, judge, wearing
+from stratoscope.studies.cut.work import Judged, Work, check, judge
 from stratoscope.studies.depth.study import inputs_of, two_sides
 
 __all__ = ["Cut", "CutOptions", "NothingToCutError", "cut", "parse_budget"]
 
 
+CHOSEN, CONFIRMED, NOT_CONFIRMED = "chosen", "confirmed", "not confirmed"
+OVER_BUDGET, NOT_TESTED = "over budget", "not tested: a milder cut was not confirmed"
+DOMINATED, NO_CONFIG = "dominated by another cut", "no configuration describes it"
+AT_MAJORITY = "not above the majority"
+"""What becomes of a cut that is tried."""
+
+
 class NothingToCutError(StratoscopeError):
-    """No cut was confirmed to stay within the budget."""
+    """No cut was confirmed to stay within the budget; `tables` has everything that was tried."""
 
 
 def parse_budget(text: str | float) -> float:
@@ -102,7 +110,7 @@ def cut(
 
 def _compute(work: Work) -> Cut:
     judged = judge(work)
-    tested = _choose(work, judged)
+    tested, judged = _choose(work, judged)
     kept = [t for t in tested if t.confirmed][-1].kept
     work.run.progress.note(f"{len(kept)} of {work.blocks} blocks do: {spelled(work.gone(kept))} can go")
     work.run.finish()
@@ -112,8 +120,8 @@ def _compute(work: Work) -> Cut:
     return write_cut(work, judged, tested, small)
 
 
-def _choose(work: Work, judged: Judged) -> list[Tested]:
-    """The cuts that were tested, at least one of them confirmed; else the reason why there is none."""
+def _choose(work: Work, judged: Judged) -> tuple[list[Tested], Judged]:
+    """The cuts that were tested, at least one of them confirmed, and the verdict on all; else why there is none."""
     whole = work.score(judged.whole[work.choose], work.choose)
 
     def measure(candidate: Candidate) -> Loss:
@@ -126,23 +134,58 @@ def _choose(work: Work, judged: Judged) -> list[Tested]:
         best = max(judged.candidates, key=lambda c: (c.value, -len(c.kept)))
         raise _nothing(
             work,
+            _with_verdicts(work, judged, [], []),
             f"the best cut without {spelled(work.gone(best.kept))} takes {work.metric.name} from {whole:.4f} to"
             f" {best.value:.4f} on the {len(work.choose)} rows for the choice, and changes it by"
             f" {_shown(measure(best))} on the {len(work.sure)} others",
         )
-    order = sequence(_exportable(work, within), whole=whole, budget=work.budget)
-    tested = confirm(order, measure, budget=work.budget)
+    exportable = _exportable(work, within)
+    order = sequence(exportable, whole=whole, budget=work.budget)
+    tested = confirm(order, measure, budget=work.budget, refused=lambda c: _at_majority(work, judged, c.kept))
+    told = _with_verdicts(work, judged, exportable, tested)
+    if not tested[0].confirmed and tested[0].at_majority:
+        raise _nothing(
+            work,
+            told,
+            f"without {spelled(work.gone(tested[0].kept))}, the safest cut by the rows for the choice, its"
+            f" {work.metric.name} on {len(work.sure)} other rows is not above that of the majority label"
+            f" ({work.majority:.4f})",
+            "write it all the same (--force)",
+        )
     if not tested[0].confirmed:
         loss, rows = tested[0].loss, len(work.sure)
         needed = rows_needed(loss, rows, budget=work.budget, exact=tested[0].exact)
         raise _nothing(
             work,
+            told,
             f"without {spelled(work.gone(tested[0].kept))}, the safest cut by the rows for the choice, the change of"
             f" {work.metric.name} on {rows} other rows is {_shown(loss)}, and {work.options.confidence:.0%} confidence"
             f" needs a lower end of {-work.budget:g}",
             *([f"give about {2 * needed} validation rows instead of {len(work.task.validation)}"] if needed else []),
         )
-    return tested
+    return tested, told
+
+
+def _at_majority(work: Work, judged: Judged, kept: tuple[int, ...]) -> bool:
+    """Whether a cut is no better than the majority label on the rows for the confirmation, and that counts."""
+    return not work.options.force and work.score(judged.confirming(kept), work.sure) <= work.majority
+
+
+def _with_verdicts(work: Work, judged: Judged, exportable: Sequence[Candidate], tested: Sequence[Tested]) -> Judged:
+    """Every candidate with what became of it."""
+    known = {t.kept: CONFIRMED if t.confirmed else AT_MAJORITY if t.at_majority else NOT_CONFIRMED for t in tested}
+    known |= {t.kept: CHOSEN for t in [t for t in tested if t.confirmed][-1:]}
+    whole, possible = work.score(judged.whole[work.choose], work.choose), {c.kept for c in exportable}
+    waiting = {c.kept for c in sequence(exportable, whole=whole, budget=work.budget)}
+
+    def verdict(candidate: Candidate) -> str:
+        if not sequence([candidate], whole=whole, budget=work.budget):
+            return OVER_BUDGET
+        if candidate.kept not in possible:
+            return NO_CONFIG
+        return known.get(candidate.kept, NOT_TESTED if candidate.kept in waiting else DOMINATED)
+
+    return replace(judged, candidates=tuple(replace(c, verdict=verdict(c)) for c in judged.candidates))
 
 
 def _exportable(work: Work, candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -160,11 +203,25 @@ def _exportable(work: Work, candidates: Sequence[Candidate]) -> list[Candidate]:
     return exportable
 
 
-def _nothing(work: Work, why: str, *more: str) -> NothingToCutError:
+def _nothing(work: Work, judged: Judged, why: str, *more: str) -> NothingToCutError:
     what = f"nothing can be cut from '{work.tuned.spec.label}' within a budget of {work.budget:g}: {why}"
     further = ("tune the head (--head)", "let any blocks go (--blocks any)")
     untried = not work.options.head and work.options.blocks == TOP
-    return NothingToCutError(what, *more, "give a larger --budget", *(further if untried else ()))
+    error = NothingToCutError(what, *more, "give a larger --budget", *(further if untried else ()))
+    time = time_by_blocks(work, judged)
+    rows = [
+        {
+            "blocks kept": spans(c.kept),
+            work.metric.name: round(c.value, 4),
+            "change": f"{c.change.value:+.3f} [{c.change.low:+.3f}, {c.change.high:+.3f}]",
+            "parameters": c.parameters,
+            "time": round(time[str(len(c.kept))], 2),
+            "verdict": c.verdict,
+        }
+        for c in judged.candidates
+    ]
+    error.tables = {f"everything tried, on {len(work.choose)} validation rows": rows}
+    return error
 
 
 def _shown(loss: Value) -> str:

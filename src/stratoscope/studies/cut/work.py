@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
+from stratoscope.core.value import Value
+from stratoscope.data.baselines import majority_scores
+from stratoscope.data.metrics import difference_interval
 from stratoscope.data.tasks.data import SPLITS
 from stratoscope.models.heads.fit import fit_head
-from stratoscope.models.heads.minimise import scale_of
+from stratoscope.models.heads.minimise import Goal, Scale, scale_of
+from stratoscope.models.open.held import Held
 from stratoscope.models.read.head import head_scores, predict
 from stratoscope.models.read.store import Stored
-from stratoscope.models.surgery.blocks import keeping
-from stratoscope.models.surgery.spans import score_spans
+from stratoscope.models.surgery.blocks import keeping, parameters_kept, wearing
 from stratoscope.models.text.encoder import IntArray
 from stratoscope.models.text.examples import Floats
 from stratoscope.results.cutting.cut import Candidate
+from stratoscope.runs.run import Item, Tensors
 from stratoscope.studies.cut.confirm import halves
 from stratoscope.studies.cut.options import ANY, BLOCKS, TOP, CutOptions
 from stratoscope.studies.depth.judge import Work as Judging
+from stratoscope.studies.depth.judge import span_scores
 
 CONVERGED = "converged"
 
@@ -72,6 +76,19 @@ class Work(Judging):
         """The metric of scores (rows, k)."""
         return self.metric.score(scores, self.targets[rows])
 
+    @cached_property
+    def majority(self) -> float:
+        """The metric of the majority label on the rows for the confirmation."""
+        return self.score(majority_scores(self.task)[self.sure], self.sure)
+
+    def candidate(self, kept: tuple[int, ...], scores: Floats, whole: Floats) -> Candidate:
+        """A cut by its scores on the rows for the choice, and those of the whole model there."""
+        labels = self.targets[self.choose]
+        ends = difference_interval(self.metric, scores, whole, labels, seed=self.seed)
+        value = self.metric.score(scores, labels)
+        change = Value(value - self.metric.score(whole, labels), *ends)
+        return Candidate(kept, value, change, parameters_kept(self.model.module, kept))
+
     def gone(self, kept: Sequence[int]) -> tuple[int, ...]:
         """The blocks that are not kept."""
         return tuple(k for k in range(1, self.blocks + 1) if k not in kept)
@@ -99,20 +116,6 @@ class Judged:
     """Heads that were tuned, by the blocks kept below them."""
 
 
-@contextmanager
-def wearing(module: nn.Module, parameters: Mapping[str, Tensor]) -> Iterator[None]:
-    """Put these parameters, by name, in the place of the model's own; all is put back afterwards."""
-    own = {name: p for name, p in module.named_parameters() if name in parameters}
-    before = {name: p.data for name, p in own.items()}
-    try:
-        for name, p in own.items():
-            p.data = parameters[name].to(p.device, p.dtype)
-        yield
-    finally:
-        for name, p in own.items():
-            p.data = before[name]
-
-
 def judge(work: Work) -> Judged:
     """Score every cut on the rows for the choice; one pass over the rows, or as many as skipping spans takes."""
     return _spans(work) if work.options.blocks == ANY else _depths(work)
@@ -128,25 +131,44 @@ def _depths(work: Work) -> Judged:
         kept = tuple(range(1, depth + 1))
         with wearing(module, heads[kept].parameters if kept in heads else {}):
             scores[kept] = head_scores(module, stored["validation"].head_input(depth), choices=work.choices)
-    candidates = tuple(Candidate(kept, work.score(s[work.choose], work.choose)) for kept, s in scores.items())
-    return Judged(candidates, stored["validation"].scores, lambda kept: scores[kept][work.sure], heads)
+    whole = stored["validation"].scores
+    candidates = tuple(work.candidate(kept, s[work.choose], whole[work.choose]) for kept, s in scores.items())
+    return Judged(candidates, whole, lambda kept: scores[kept][work.sure], heads)
 
 
 def _tuned(work: Work, train: Stored) -> dict[tuple[int, ...], TunedHead]:
-    start = scale_of(train.head_input(work.blocks))
-
-    def make(depth: int) -> dict[str, Tensor]:
-        fitted = fit_head(work.model.module, train.head_input(depth), work.goal, start=start, seed=work.seed)
-        return {**fitted.parameters, CONVERGED: torch.tensor(fitted.converged)}
-
-    heads, depths = {}, range(work.options.keep, work.blocks)
-    with work.run.progress.step(f"tuning heads on {work.tuned.spec.label}", len(depths)) as advance:
-        for depth in depths:
-            part = dict(work.run.part("head", [*work.key, work.seed, depth], partial(make, depth)))
-            converged = bool(part.pop(CONVERGED))
-            heads[tuple(range(1, depth + 1))] = TunedHead(part, converged)
-            advance(1)
+    depths = range(work.options.keep, work.blocks)
+    parts = work.run.map(
+        _tuned_head,
+        [{"depth": depth} for depth in depths],
+        name="head",
+        key=[*work.key, work.seed],
+        label=f"tuning heads on {work.tuned.spec.label}",
+        shared=_Heads(work.held, train, work.goal, scale_of(train.head_input(work.blocks)), work.seed),
+        resources=work.items,
+    )
+    heads = {}
+    for depth, part in zip(depths, parts, strict=True):
+        parameters = {name: p for name, p in part.items() if name != CONVERGED}
+        heads[tuple(range(1, depth + 1))] = TunedHead(parameters, bool(part[CONVERGED]))
     return heads
+
+
+@dataclass(frozen=True)
+class _Heads:
+    """What the tuning of heads for all depths shares."""
+
+    model: Held
+    train: Stored
+    goal: Goal
+    start: Scale
+    seed: int
+
+
+def _tuned_head(shared: _Heads, item: Item) -> Tensors:
+    x = shared.train.head_input(item["depth"])
+    fitted = fit_head(shared.model().module, x, shared.goal, start=shared.start, seed=shared.seed)
+    return {**fitted.parameters, CONVERGED: torch.tensor(fitted.converged)}
 
 
 def _spans(work: Work) -> Judged:
@@ -158,19 +180,14 @@ def _spans(work: Work) -> Judged:
             scores = predict(work.model, work.inputs, batch_tokens=tokens, advance=advance)
         return {"scores": torch.from_numpy(scores)}
 
-    def span_scores() -> dict[str, Tensor]:
-        with work.run.progress.step(f"skipping blocks of {label}", len(work.choose)) as advance:
-            found = score_spans(work.model, work.inputs, rows=work.choose, batch_tokens=tokens, advance=advance)
-        return {f"{a}-{b}": torch.from_numpy(s) for (a, b), s in found.items()}
-
     def confirming(kept: tuple[int, ...]) -> Floats:
         with keeping(work.model.module, kept):
             return predict(work.model, work.inputs, rows=work.sure, batch_tokens=tokens)
 
     whole = work.run.part("whole", work.key, whole_scores)["scores"].numpy()
-    spans = work.run.part("spans", [*work.key, work.choose.tolist()], span_scores)
+    spans = span_scores(work, work.choose, whole.shape[1])
     candidates = [
-        Candidate(kept, work.score(spans[f"{first}-{last}"].numpy(), work.choose))
+        work.candidate(kept, spans[first - 1, last - 1], whole[work.choose])
         for last in range(1, work.blocks + 1)
         for first in range(1, last + 1)
         if len(kept := work.gone(range(first, last + 1))) >= work.options.keep

@@ -40,7 +40,7 @@ def write_cut(work: Work, found: Chosen, removed: Removed, allowed: float) -> Cu
     assert work.run.folder is not None
     rows, tokens, patch = work.shares.confirm, work.tokens(work.shares.confirm), found.patches[removed]
     whole, judged = (work.said(rows, *cut) for cut in ((), (removed, patch)))
-    with work.cut((), patch) as model:
+    with work.cut((), patch).opened() as model:
         small: Any = exported(model.module, work.kept(removed))
     _forget_gguf_(small)
     some = rows[:RELOADED]

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from stratoscope.claims.scores import spans
 from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.value import Value
 from stratoscope.data.corpus import Corpus
 from stratoscope.data.readers import read_corpus
-from stratoscope.models.families import Family
 from stratoscope.models.open.loading import CAUSAL, check_head, survey
 from stratoscope.models.surgery.blocks import exported
 from stratoscope.results.cutting.cut import Candidate, Tested
@@ -89,9 +89,9 @@ def _compute(work: Work, allowed: float) -> CutDecoder:
     tried = tuple(_judged(t, tested, allowed, work) for t in found.tried)
     made = [t for t in tested if t.confirmed]
     if not made:
-        for line in table(tried, work.seen.family):
-            work.run.progress.note(line)
-        raise _nothing(work, tried, tested, allowed)
+        refusal = _nothing(work, tried, tested, allowed)
+        refusal.tables = {f"everything tried, on {len(work.shares.choose)} texts": [_row(t) for t in tried]}
+        raise refusal
     gone = next(t.removed for t in tried if work.kept(t.removed) == made[-1].kept)
     work.run.progress.note(f"{len(made[-1].kept)} of {work.blocks} blocks do: {spelled(gone)} can go")
     work.run.finish()
@@ -140,17 +140,17 @@ def _judged(tried: Tried, tested: Sequence[Tested], allowed: float, work: Work) 
     return replace(tried, held_out=ends, verdict=WITHIN if test.confirmed else NOT_WITHIN)
 
 
-def table(tried: Sequence[Tried], family: Family) -> list[str]:
-    """Everything that was tried, a line each."""
-    lines = []
-    for t in tried:
-        how = f" → {times(t.patched)} patched{'' if t.patch else ' (not kept)'}" if t.patched.known else ""
-        confirmed = f", {times(t.held_out)} on other texts" if t.held_out.known else ""
-        lines.append(
-            f"without {spelled(t.removed)}: perplexity {times(t.ratio)}{how}{confirmed}; top-1 agreement"
-            f" {t.agreement:.2f}; {t.verdict}"
-        )
-    return lines
+def _row(tried: Tried) -> dict[str, Any]:
+    """A cut that was tried, as a table shows it."""
+    patched = f"{times(tried.patched)}{'' if tried.patch else ', not kept'}" if tried.patched.known else "–"
+    return {
+        "blocks removed": spans(tried.removed),
+        "perplexity": times(tried.ratio),
+        "patched": patched,
+        "held out": times(tried.held_out) if tried.held_out.known else "–",
+        "top-1 agreement": round(tried.agreement, 2),
+        "verdict": tried.verdict,
+    }
 
 
 def _nothing(work: Work, tried: Sequence[Tried], tested: Sequence[Tested], allowed: float) -> NothingToCutError:

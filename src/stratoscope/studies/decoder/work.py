@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
@@ -14,21 +13,21 @@ import torch
 from torch import Tensor
 
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.progress import Progress, advanced
 from stratoscope.core.value import MISSING, Value
 from stratoscope.data.corpus import Corpus
+from stratoscope.models.open.held import Held
 from stratoscope.models.open.loading import CAUSAL, ModelSpec, OpenedModel, Survey, open_model
-from stratoscope.models.read.perplexity import LEVEL, Predicted, check_causal, predictions
+from stratoscope.models.read.perplexity import LEVEL, Predicted, check_causal
 from stratoscope.models.read.stream import Moves, moves
-from stratoscope.models.surgery.blocks import keeping
 from stratoscope.models.surgery.patch import RIDGES, can_patch, down_weight, fit_patches
 from stratoscope.models.surgery.spans import Span
 from stratoscope.models.text.encoder import Encoded, IntArray
 from stratoscope.models.text.examples import Floats, text_length
 from stratoscope.results.cutting.decoder import Tried
-from stratoscope.runs.run import Run
-from stratoscope.studies.cut.work import wearing
+from stratoscope.runs.run import Item, Run, Tensors
 from stratoscope.studies.decoder.options import ANY, CutDecoderOptions
-from stratoscope.studies.perplexity.spans import predicted, ratio, skipped
+from stratoscope.studies.perplexity.spans import Cut, predicted, ratio, skipped
 
 CHOOSE, FIT = 32, 200
 """Most texts on which the cut is chosen and its patches are fitted; what is left confirms it."""
@@ -74,10 +73,14 @@ class Work:
         return [self.seen.fingerprint, self.seen.dtype, self.seen.device, self.corpus.fingerprint, self.length]
 
     @cached_property
+    def held(self) -> Held:
+        """The model with its head, tried for looking ahead wherever it is opened."""
+        opening = partial(_open, self.spec, self.seen, self.encoded)
+        return Held(opening, self.seen, CAUSAL, self.run.progress)
+
+    @property
     def model(self) -> OpenedModel:
-        model = open_model(self.spec, CAUSAL, seen=self.seen, progress=self.run.progress)
-        check_causal(model, self.encoded, int(self.encoded.lengths.argmax()))
-        return model
+        return self.held()
 
     @cached_property
     def encoded(self) -> Encoded:
@@ -106,40 +109,22 @@ class Work:
         gone = set(removed)
         return tuple(k for k in range(1, self.blocks + 1) if k not in gone)
 
-    @contextmanager
-    def cut(self, removed: Removed, patch: Patch = ()) -> Iterator[OpenedModel]:
-        """The model without these blocks, its gaps closed as `patch` says; all is put back afterwards."""
+    def cut(self, removed: Removed, patch: Patch = ()) -> Cut:
+        """The model without these blocks, its gaps closed as `patch` says."""
         weights = {down_weight(self.model.module, s[0] - 1)[0]: self.patches[s][r] for s, r in patch}
-        with wearing(self.model.module, weights), keeping(self.model.module, self.kept(removed)):
-            yield self.model
+        kept = self.kept(removed) if removed else None
+        return Cut(self.held, self.encoded, self.options.batch_tokens, kept, weights)
 
     def said(self, texts: IntArray, removed: Removed = (), patch: Patch = (), *, label: str = "") -> Predicted:
         """What the model, whole or cut, says of these texts."""
-
-        def say(some: IntArray) -> Predicted:
-            with self.cut(removed, patch) as model:
-                return predictions(model, self.encoded, some, batch_tokens=self.options.batch_tokens)
-
         fitted = self.shares.fit.tolist() if patch else []
-        return predicted(self.run, say, texts, key=[*self.key, removed, patch, fitted], label=label)
+        key = [*self.key, removed, patch, fitted]
+        return predicted(self.run, self.cut(removed, patch), texts, key=key, label=label)
 
     def spans(self, removed: Removed = (), *, longest: int) -> dict[Span, Floats]:
         """Scores of every span skipped on the texts for the choice, of a model without some blocks already."""
-
-        def model() -> OpenedModel:
-            return self.model
-
-        with self.cut(removed):
-            return skipped(
-                self.run,
-                model,
-                self.encoded,
-                self.shares.choose,
-                longest=longest,
-                key=[*self.key, removed],
-                label=f"skipping blocks of {self.spec.label}",
-                batch_tokens=self.options.batch_tokens,
-            )
+        key, label = [*self.key, removed], f"skipping blocks of {self.spec.label}"
+        return skipped(self.run, self.cut(removed), self.shares.choose, longest=longest, key=key, label=label)
 
     @cached_property
     def patches(self) -> dict[Span, tuple[Tensor, ...]]:
@@ -149,19 +134,19 @@ class Work:
     def fit(self, spans: Sequence[Span]) -> None:
         """Fit the patches of these gaps, several in one pass."""
         todo = [span for span in dict.fromkeys(spans) if can_patch(self.model.module, span)]
-        for start in range(0, len(todo), FITTED_TOGETHER):
-            group = todo[start : start + FITTED_TOGETHER]
-
-            def make(group: Sequence[Span] = group) -> dict[str, Tensor]:
-                label = f"refitting blocks of {self.spec.label}"
-                with self.run.progress.step(label, len(self.shares.fit)) as advance:
-                    tokens = self.options.batch_tokens
-                    found = fit_patches(
-                        self.model, self.encoded, self.shares.fit, group, batch_tokens=tokens, advance=advance
-                    )
-                return {f"{k}-{r}": w.contiguous() for k, made in enumerate(found) for r, w in enumerate(made)}
-
-            made = self.run.part("patch", [*self.key, group, self.shares.fit.tolist()], make)
+        groups = [todo[start : start + FITTED_TOGETHER] for start in range(0, len(todo), FITTED_TOGETHER)]
+        texts = self.shares.fit.tolist()
+        parts = self.run.map(
+            _fitted,
+            [{"spans": group, "texts": texts} for group in groups],
+            name="patch",
+            key=self.key,
+            label=f"refitting blocks of {self.spec.label}",
+            shared=self.cut(()),
+            weights=[len(texts)] * len(groups),
+            resources=self.held.resources,
+        )
+        for group, made in zip(groups, parts, strict=True):
             for k, span in enumerate(group):
                 self.patches[span] = tuple(made[f"{k}-{r}"] for r in range(len(RIDGES)))
 
@@ -174,6 +159,20 @@ class Work:
 
         made = self.run.part("moves", [*self.key, self.shares.choose.tolist()], make)
         return Moves(made["influence"].numpy(), made["angular"].numpy())
+
+
+def _open(spec: ModelSpec, seen: Survey, encoded: Encoded, *, progress: Progress) -> OpenedModel:
+    model = open_model(spec, CAUSAL, seen=seen, progress=progress)
+    check_causal(model, encoded, int(encoded.lengths.argmax()))
+    return model
+
+
+def _fitted(cut: Cut, item: Item) -> Tensors:
+    """New weights for some gaps, from one pass."""
+    texts, spans = np.array(item["texts"]), [tuple(span) for span in item["spans"]]
+    tokens = cut.batch_tokens
+    found = fit_patches(cut.model(), cut.encoded, texts, spans, batch_tokens=tokens, advance=advanced)
+    return {f"{k}-{r}": w.contiguous() for k, made in enumerate(found) for r, w in enumerate(made)}
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from stratoscope.models.open.loading import ModelSpec, OpenedModel, Survey, load
 from stratoscope.models.read.head import head_scores, reads_mean
 from stratoscope.models.read.store import HeadInput, Reading, Stored, store_layers
 from stratoscope.models.surgery.spans import score_spans
+from stratoscope.models.text.encoder import IntArray
 from stratoscope.models.text.examples import Floats, Inputs, tokenise
 from stratoscope.results.cutting.depth import TUNED, TUNEDORIG, UNTUNED, Depth
 from stratoscope.runs.run import Run
@@ -253,7 +253,7 @@ class _Spans:
 
 def _skipped_rows(shared: _Spans, item: dict[str, Any]) -> dict[str, Tensor]:
     """(blocks, blocks, rows, k): scores with every span skipped."""
-    (blocks, k), rows = shared.shape, np.arange(item["first"], item["last"])
+    (blocks, k), rows = shared.shape, np.array(item["rows"])
     scores = torch.full((blocks, blocks, len(rows), k), torch.nan, dtype=torch.float64)
     every = score_spans(shared.model(), shared.inputs, rows=rows, batch_tokens=shared.batch_tokens, advance=advanced)
     for (a, b), one in every.items():
@@ -261,23 +261,28 @@ def _skipped_rows(shared: _Spans, item: dict[str, Any]) -> dict[str, Tensor]:
     return {"scores": scores}
 
 
-def skipped(work: Work, result: Depth, whole: Floats) -> Depth:
-    """The result with metric and agreement for every span skipped (NaN below the diagonal), also on resamples."""
-    side, task, tokens = work.tuned, work.task, work.batch_tokens
-    blocks, n = side.seen.layers - 1, len(task.validation)
-    bounds = list(pairwise([*range(0, n, SPAN_ROWS), n]))
+def span_scores(work: Work, rows: IntArray, width: int) -> Floats:
+    """(blocks, blocks, rows, width): scores of these rows with every span skipped, NaN below the diagonal."""
+    side, blocks = work.tuned, work.tuned.seen.layers - 1
+    some = [rows[start : start + SPAN_ROWS].tolist() for start in range(0, len(rows), SPAN_ROWS)]
     parts = work.run.map(
         _skipped_rows,
-        [{"first": first, "last": last} for first, last in bounds],
+        [{"rows": s} for s in some],
         name="spans",
-        key=[side.seen.fingerprint, task.fingerprint, side.length],
+        key=[side.seen.fingerprint, work.task.fingerprint, side.length],
         label=f"skipping blocks of {side.spec.label}",
-        shared=_Spans(work.held, work.inputs, (blocks, whole.shape[1]), tokens),
-        weights=[last - first for first, last in bounds],
+        shared=_Spans(work.held, work.inputs, (blocks, width), work.batch_tokens),
+        weights=[len(s) for s in some],
         resources=work.items,
     )
-    pieces = [part["scores"].numpy() for part in parts]
-    joined: Floats = np.concatenate(pieces, axis=2)
+    joined: Floats = np.concatenate([part["scores"].numpy() for part in parts], axis=2)
+    return joined
+
+
+def skipped(work: Work, result: Depth, whole: Floats) -> Depth:
+    """The result with metric and agreement for every span skipped (NaN below the diagonal), also on resamples."""
+    task, blocks = work.task, work.tuned.seen.layers - 1
+    joined = span_scores(work, np.arange(len(task.validation)), whole.shape[1])
     value, agreement = np.full((blocks, blocks), np.nan), np.full((blocks, blocks), np.nan)
     upper = np.triu_indices(blocks)
     for i, j in zip(*upper, strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from stratoscope.data.readers import Data, corpus_of
 from stratoscope.data.tasks.data import TaskData
 from stratoscope.data.tasks.source import TaskSource
 from stratoscope.measures.moved import row_moves
+from stratoscope.models.open.held import Held
 from stratoscope.models.open.loading import CAUSAL, ModelSpec, check_head, load_config, open_model, resolve, survey
 from stratoscope.models.read.head import reads_mean
 from stratoscope.models.read.perplexity import LEVEL, Predicted
@@ -44,7 +45,7 @@ from stratoscope.studies.depth.study import trained_length
 from stratoscope.studies.diff.options import DiffOptions
 from stratoscope.studies.finetuned.options import UNITS, StudyOptions
 from stratoscope.studies.finetuned.study import Roles, plans_of, read_task, study_of
-from stratoscope.studies.perplexity.spans import exp, ratio, skipped, spans_of
+from stratoscope.studies.perplexity.spans import Cut, exp, ratio, skipped, spans_of
 from stratoscope.studies.weights.options import WeightsOptions
 from stratoscope.studies.weights.study import compare_weights, opened_weights, two_models
 
@@ -70,6 +71,8 @@ class Asked:
     causal: bool
     unjudged: str
     options: DiffOptions
+    name: str
+    """Of the data, as a user knows it."""
 
     @property
     def sides(self) -> tuple[Side, ...]:
@@ -102,7 +105,7 @@ def diff(
     before, after = two_models(spec_of(base), None if tuned is None else spec_of(tuned))
     source = data if isinstance(data, TaskSource) else TaskSource(**reading, data=data)  # type: ignore[arg-type]
     rows, unjudged = _rows(source, after, progress)
-    asked = _asked(before, after, rows, unjudged, options, progress)
+    asked = replace(_asked(before, after, rows, unjudged, options, progress), name=_name(source, rows))
     try:
         weights = opened_weights(before, after, Silent())
     except StratoscopeError as e:
@@ -183,7 +186,12 @@ def _asked(
     known = {f.name for f in fields(StudyOptions)} & set(vars(options))
     how = {name: getattr(options, name) for name in known} | {"units": options.units or usual}
     plans = plans_of(models, corpus, StudyOptions(**how))
-    return Asked(models, plans, corpus, task, causal, "" if causal else unjudged, options)
+    return Asked(models, plans, corpus, task, causal, "" if causal else unjudged, options, corpus.name)
+
+
+def _name(source: TaskSource, rows: TaskData | Corpus) -> str:
+    """The file that rows come from, or what they are called."""
+    return Path(source.data).name if source.task is None and isinstance(source.data, str | Path) else rows.name
 
 
 def _causal(spec: ModelSpec) -> bool:
@@ -213,7 +221,11 @@ def _compute(asked: Asked, weights: tuple[Pair, tuple[ModelInfo, ...], dict[str,
     shown = asked.options.examples and layer is not None
     return Diff(
         study=study,
-        data={"name": asked.task.name if asked.task else asked.corpus.name, "rows": len(asked.corpus)},
+        data={
+            "name": asked.name,
+            "rows": len(asked.corpus),
+            "train": len(asked.task.train) if asked.task else 0,
+        },
         weights=compare_weights(*weights, WeightsOptions(asked.options.rank), running) if weights else None,
         language=language,
         unjudged=asked.unjudged,
@@ -234,9 +246,12 @@ def _read_text(asked: Asked, side: Side, running: Run) -> Stored:
         batch_tokens=asked.options.batch_tokens,
     )
     head = CAUSAL if asked.causal else None
-    return store_layers(
-        partial(open_model, side.spec, head, seen=side.seen, progress=running.progress), side.seen, reading, running
-    )
+    return store_layers(_held(side, head, running), side.seen, reading, running)
+
+
+def _held(side: Side, head: str | None, running: Run) -> Held:
+    """The model, opened when and where it is needed."""
+    return Held(partial(open_model, side.spec, head, seen=side.seen), side.seen, head or "", running.progress)
 
 
 def _language(asked: Asked, pair: list[Stored], running: Run) -> Language:
@@ -259,13 +274,11 @@ def _language(asked: Asked, pair: list[Stored], running: Run) -> Language:
     whole, counts = pair[1].losses
     scores = skipped(
         running,
-        cache(partial(open_model, side.spec, CAUSAL, seen=side.seen, progress=running.progress)),
-        encoded,
+        Cut(_held(side, CAUSAL, running), encoded, options.batch_tokens),
         texts,
         longest=min(SPAN_LENGTH, blocks),
         key=[side.seen.fingerprint, side.seen.dtype, side.seen.device, sample.fingerprint, side.length],
         label=f"skipping blocks of {side.spec.label}",
-        batch_tokens=options.batch_tokens,
     )
     spans = spans_of(scores, Predicted(whole[where], np.empty((0, 0), dtype=np.int64)), counts[where])
     return replace(language, spans=spans, span_texts=len(texts))

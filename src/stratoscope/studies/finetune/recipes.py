@@ -95,8 +95,8 @@ def resolve(options: TrainingOptions, task: str) -> Recipe:
     for name, low in (("lr", 0.0), ("epochs", 0.0)):
         _number(f"--{name}", getattr(options, name), above=low)
     _number("--warmup", options.warmup, least=0)
-    for name in ("batch", "max_steps", "length", "seeds"):
-        _number(f"--{name.replace('_', '-')}", getattr(options, name), least=1, whole=True)
+    for name, most in (("batch", 1e6), ("max_steps", 1e9), ("length", 1e9), ("seeds", 1e3)):
+        _number(f"--{name.replace('_', '-')}", getattr(options, name), least=1, most=most, whole=True)
     _number("checkpoint_steps", options.checkpoint_steps, least=1, whole=True)
     _number("--first-seed", options.first_seed, least=0, whole=True)
     if options.first_seed + options.seeds > 2**32:
@@ -111,7 +111,15 @@ def resolve(options: TrainingOptions, task: str) -> Recipe:
     return replace(recipe, **{name: value for name, value in own.items() if value is not None})
 
 
-def _number(name: str, value: Any, *, least: float = -math.inf, above: float = -math.inf, whole: bool = False) -> None:
+def _number(
+    name: str,
+    value: Any,
+    *,
+    least: float = -math.inf,
+    above: float = -math.inf,
+    most: float = math.inf,
+    whole: bool = False,
+) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -120,5 +128,7 @@ def _number(name: str, value: Any, *, least: float = -math.inf, above: float = -
         raise StratoscopeError(f"expected {name} as a whole number, got {value}")
     if value < least:
         raise StratoscopeError(f"expected {name} of at least {least:g}, got {value:g}")
+    if value > most:
+        raise StratoscopeError(f"expected {name} of at most {most:,.0f}, got {value:,}")
     if value <= above:
         raise StratoscopeError(f"expected {name} above {above:g}, got {value:g}")

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from stratoscope.core.progress import Progress, Silent
+from stratoscope.core.progress import Progress, Silent, advanced
 from stratoscope.data.corpus import Corpus
 from stratoscope.data.readers import Data, corpus_of
-from stratoscope.models.open.loading import CAUSAL, ModelSpec, OpenedModel, Survey, check_head, open_model, survey
-from stratoscope.models.read.perplexity import TEXTS, Predicted, TextLosses, predictions, summaries, text_losses
-from stratoscope.models.text.encoder import IntArray
+from stratoscope.models.open.held import Held
+from stratoscope.models.open.loading import CAUSAL, ModelSpec, Survey, check_head, open_model, survey
+from stratoscope.models.read.perplexity import TextLosses, summaries, text_losses
 from stratoscope.models.text.examples import text_length
 from stratoscope.results.cutting.perplexity import Perplexities, Skipped
-from stratoscope.runs.run import Draw, Run
+from stratoscope.runs.run import Draw, Item, Run, Tensors
 from stratoscope.studies.asked import (
     Model,
     chosen,
@@ -32,7 +31,10 @@ from stratoscope.studies.asked import (
     spec_of,
 )
 from stratoscope.studies.perplexity.options import PerplexityOptions
-from stratoscope.studies.perplexity.spans import predicted, skipped, spans_of
+from stratoscope.studies.perplexity.spans import Cut, predicted, skipped, spans_of
+
+TEXTS = 512
+"""Texts read together: enough to sort by length, and what a killed run loses at most."""
 
 
 def perplexity(
@@ -70,28 +72,36 @@ def perplexity(
 
 
 def _compute(spec: ModelSpec, seen: Survey, corpus: Corpus, options: PerplexityOptions, running: Run) -> Perplexities:
-    opened = cache(lambda: open_model(spec, CAUSAL, seen=seen, progress=running.progress))
-    parts = []
-    with running.progress.step(f"perplexity of {spec.label} at every depth", len(corpus)) as advance:
-        for first in range(0, len(corpus), TEXTS):
-
-            def make(first: int = first) -> dict[str, Tensor]:
-                losses = text_losses(opened(), corpus, first, length=options.length, batch_tokens=options.batch_tokens)
-                counts = {"tokens": torch.from_numpy(losses.tokens), "truncated": torch.tensor(losses.truncated)}
-                return {"sums": torch.from_numpy(losses.sums), **counts}
-
-            key = [seen.fingerprint, seen.dtype, seen.device, corpus.fingerprint, options.length, first]
-            t = running.part("losses", key, make)
-            parts.append(TextLosses(t["sums"].numpy(), t["tokens"].numpy(), int(t["truncated"])))
-            advance(min(TEXTS, len(corpus) - first))
+    held = Held(partial(open_model, spec, CAUSAL, seen=seen), seen, CAUSAL, running.progress)
+    bounds = list(pairwise([*range(0, len(corpus), TEXTS), len(corpus)]))
+    parts = running.map(
+        _losses,
+        [{"first": first} for first, _ in bounds],
+        name="losses",
+        key=[seen.fingerprint, seen.dtype, seen.device, corpus.fingerprint, options.length],
+        label=f"perplexity of {spec.label} at every depth",
+        shared=(held, options.length, options.batch_tokens),
+        weights=[last - first for first, last in bounds],
+        resources=held.resources,
+        given=lambda item: {"texts": corpus.slice(item["first"], item["first"] + TEXTS).held()},
+    )
+    losses = [TextLosses(p["sums"].numpy(), p["tokens"].numpy(), int(p["truncated"])) for p in parts]
     about = {"name": corpus.name, "fingerprint": corpus.fingerprint, "texts": len(corpus)}
-    points = tuple(summaries(parts, corpus))
-    spans, texts = _spans(opened, seen, corpus, options, running)
+    points = tuple(summaries(losses, corpus))
+    spans, texts = _spans(held, seen, corpus, options, running)
     return Perplexities(model_info(spec, seen), about, points, spans, texts)
 
 
+def _losses(shared: tuple[Held, int | None, int | None], item: Item) -> Tensors:
+    """Losses of some texts at every depth."""
+    held, length, tokens = shared
+    found = text_losses(held(), item["texts"], length=length, batch_tokens=tokens, advance=advanced)
+    counts = {"tokens": torch.from_numpy(found.tokens), "truncated": torch.tensor(found.truncated)}
+    return {"sums": torch.from_numpy(found.sums), **counts}
+
+
 def _spans(
-    opened: Callable[[], OpenedModel], seen: Survey, corpus: Corpus, options: PerplexityOptions, running: Run
+    held: Held, seen: Survey, corpus: Corpus, options: PerplexityOptions, running: Run
 ) -> tuple[tuple[Skipped, ...], int]:
     """Every span that was skipped, and on how many texts."""
     blocks = seen.layers - 1
@@ -103,20 +113,8 @@ def _spans(
     if not len(texts):
         return (), 0
     key = [seen.fingerprint, seen.dtype, seen.device, corpus.fingerprint, options.length]
-    name, tokens = seen.spec.label, options.batch_tokens
-
-    def say(some: IntArray) -> Predicted:
-        return predictions(opened(), encoded, some, batch_tokens=tokens)
-
-    whole = predicted(running, say, texts, key=key, label=f"reading with {name}")
-    scores = skipped(
-        running,
-        opened,
-        encoded,
-        texts,
-        longest=min(options.span_length, blocks),
-        key=key,
-        label=f"skipping blocks of {name}",
-        batch_tokens=tokens,
-    )
+    cut, name = Cut(held, encoded, options.batch_tokens), seen.spec.label
+    whole = predicted(running, cut, texts, key=key, label=f"reading with {name}")
+    longest, label = min(options.span_length, blocks), f"skipping blocks of {name}"
+    scores = skipped(running, cut, texts, longest=longest, key=key, label=label)
     return spans_of(scores, whole, (encoded.lengths[texts] - 1).astype(float)), len(texts)

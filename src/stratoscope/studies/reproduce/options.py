@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stratoscope.core.options import option, overwrite
+from stratoscope.core.options import Working, option, overwrite
 
 
 @dataclass(frozen=True)
-class ReproduceOptions:
+class ReproduceOptions(Working):
     """What stands in for the paper's own models and data: flags, YAML keys and keywords are these fields."""
 
     models: tuple[str, ...] = option((), "Models in place of the paper's: SOURCE ..., or ROLE=SOURCE for one role.")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from stratoscope.claims import judge_freezing, judge_pruning
+from stratoscope.core.options import LOCAL, RAY, WHERE, changed
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.statement import Statement
 from stratoscope.models.open.loading import ModelSpec
@@ -16,7 +18,7 @@ from stratoscope.results.reproduction import Done, Reproduction
 from stratoscope.runs.folder import RunFolder
 from stratoscope.runs.kinds import kind_named
 from stratoscope.runs.run import Draw
-from stratoscope.studies.asked import chosen, request_for, run_study
+from stratoscope.studies.asked import chosen, engine_of, request_for, run_study, shard_of
 from stratoscope.studies.reproduce.jobs import Job, Model, jobs_of
 from stratoscope.studies.reproduce.options import ReproduceOptions
 from stratoscope.studies.reproduce.protocol import Protocol, read_protocol
@@ -40,15 +42,17 @@ def reproduce(
     options, progress, out = chosen(ReproduceOptions, options, keywords), progress or Silent(), Path(out)
     protocol = read_protocol(paper, item)
     jobs = jobs_of(protocol, options, out)
-    with RunFolder.open(out, makes=kind_named(Reproduction.KIND).file):  # refused before any work
+    shared = shard_of(options) is not None
+    with RunFolder.open(out, makes=kind_named(Reproduction.KIND).file, shared=shared):  # refused before any work
         pass
     if protocol.note and not options.models:
         progress.note(protocol.note)
-    results = [(job, run_job(job, out, progress, draw)) for job in jobs]
+    with closing(engine_of(options)) if options.engine == RAY else nullcontext():  # one session for all jobs
+        results = [(job, run_job(job, out, progress, draw, where_asked(options))) for job in jobs]
     digests = [[job.name, [r.provenance.get("digest") for r in of]] for job, of in results]
     made = _reproduction(protocol, results, out)
     asked = {"paper": paper, "item": item}
-    always = replace(options, overwrite=True)  # it holds nothing that its steps do not
+    always = replace(options, overwrite=True, engine=LOCAL, workers=None)  # it holds nothing that its steps do not
     return run_study(
         request_for(Reproduction.KIND, {**asked, "steps": digests}, options),
         always,
@@ -60,12 +64,17 @@ def reproduce(
     )
 
 
-def run_job(job: Job, out: Path, progress: Progress, draw: Draw | None) -> list[Any]:
+def where_asked(options: ReproduceOptions) -> dict[str, Any]:
+    """Where every job is to be done, as far as that was said."""
+    return {name: value for name, value in changed(options).items() if name in WHERE}
+
+
+def run_job(job: Job, out: Path, progress: Progress, draw: Draw | None, where: Mapping[str, Any]) -> list[Any]:
     """The results of one analysis, through its public function: one, or one per seed."""
     import stratoscope
 
     function = getattr(stratoscope, job.analysis.function)
-    shared: dict[str, Any] = {"out": out / job.name, "options": job.chosen(), "progress": progress}
+    shared: dict[str, Any] = {"out": out / job.name, "options": replace(job.chosen(), **where), "progress": progress}
     shared |= {} if job.analysis.trains else {"draw": draw}
     models = [_spec(m) for m in job.models]
     if job.run == "study alignment":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stratoscope.core.value import Value
+from stratoscope.core.value import MISSING, Value
 from stratoscope.report.labels import count, number, points, printable, ranges, shown
 from stratoscope.report.outline import Card, Section, Sections
 from stratoscope.report.pictures import Bar, Bars, Level, Table
@@ -42,6 +42,10 @@ def cards(cut: Cut) -> Iterator[Card]:
         points(cut.difference.value),
         f"at worst {points(cut.difference.low)} with {cut.confidence:.0%} confidence; budget {budget}",
     )
+    chosen, sure = cut.rows.get("choose", 0), cut.rows.get("confirm", 0)
+    yield Card(
+        "Judged on", count(sure, "row"), f"the other {chosen:,} chose the cut; 'depth' judges on all {chosen + sure:,}"
+    )
     yield Card("Parameters", f"−{1 - after / before:.0%}", f"{before / 1e6:.1f} M → {after / 1e6:.1f} M")
     yield Card("Time for the same rows", f"{_ratio(cut.latency).value:.2f} of before", _times(cut.latency))
 
@@ -74,25 +78,38 @@ def parts(cut: Cut) -> Iterator[Section]:
             ("Time for the same rows", 1.0, _ratio(cut.latency)),
         ),
     )
-    tested = Table(
-        id="tested",
-        title="Cuts that were tested",
-        caption=f"Mildest first, until one was not confirmed within the budget of {100 * cut.budget:g} points.",
-        head=("Blocks kept", "Number", f"Change of {name}", "Within budget"),
-        rows=tuple((ranges(t.kept), len(t.kept), t.loss, "yes" if t.confirmed else "no") for t in cut.tested),
+    yield Section("cut", "The cut model", (bars,), (table,))
+    if cut.candidates:
+        yield Section("choice", "How the cut was chosen", tables=(_tried(cut, name),))
+
+
+def _tried(cut: Cut, name: str) -> Table:
+    """Everything that was tried."""
+    confirmed = {t.kept: t.loss for t in cut.tested}
+    times: Mapping[str, float] = cut.latency.get("by_blocks", {})
+    return Table(
+        id="tried",
+        title="Everything that was tried",
+        caption=f"{name} and its paired change, with 95 % intervals, on the {cut.rows.get('choose', 0):,} validation"
+        f" rows for the choice, where the whole model has {number(cut.whole_on_choice_rows)}. Cuts within the budget of"
+        f" {100 * cut.budget:g} points there are tested on the {cut.rows.get('confirm', 0):,} others, mildest first,"
+        f" until one is not confirmed; the lower end of that change is one-sided, of {cut.confidence:.0%} confidence."
+        " Time: share of the whole model's.",
+        head=("Blocks kept", "Number", name, "Change", "Change, confirmed", "Parameters", "Time", "Verdict"),
+        rows=tuple(
+            (
+                ranges(c.kept),
+                len(c.kept),
+                c.value,
+                c.change,
+                confirmed.get(c.kept, MISSING),
+                c.parameters,
+                float(times.get(str(len(c.kept)), "nan")),
+                c.verdict,
+            )
+            for c in cut.candidates
+        ),
     )
-    whole = cut.whole_on_choice_rows
-    candidates = Table(
-        id="candidates",
-        title="Cuts that were considered",
-        caption=f"On {cut.rows.get('choose', 0):,} other rows; the whole model has {number(whole)} there.",
-        head=("Blocks kept", "Number", name, "Change in points"),
-        rows=tuple((ranges(c.kept), len(c.kept), c.value, 100 * (c.value - whole)) for c in cut.candidates),
-    )
-    choice = tuple(t for t in (tested, candidates) if t.rows)
-    yield Section("cut", "The cut model", (bars,), (table,), width="half" if choice else "full")
-    if choice:
-        yield Section("choice", "How the cut was chosen", tables=choice, width="half")
 
 
 def _blocks(cut: Cut) -> int:

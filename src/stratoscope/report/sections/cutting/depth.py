@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from stratoscope.core.curve import Curve
-from stratoscope.core.value import PERCENTILES, Interval, Values, spread
+from stratoscope.core.value import PERCENTILES, Interval, Value, Values, spread
+from stratoscope.data.metrics import rows_for
 from stratoscope.report.labels import count, number, points, printable, shown
 from stratoscope.report.outline import Card, Section, Sections
 from stratoscope.report.pictures import Axis, Cell, Curves, Heatmap, Level, Line, Table, tight_range
@@ -17,6 +18,9 @@ from stratoscope.results.cutting.depth import TUNED, TUNEDORIG, UNTUNED, Depth
 
 POINT = 0.01
 """One point of a metric: the loss that counts as little."""
+LEVEL = 0.95
+ENOUGH = rows_for(POINT, LEVEL)
+"""Validation rows without a single loss that make a loss within one point sure."""
 ROUNDING = 1e-9
 """0.91 − 0.90 is not quite 0.01; that does not decide what is within a point."""
 TINTS = {UNTUNED: 2, TUNED: 0, TUNEDORIG: 1}
@@ -25,7 +29,6 @@ HOW = {
     TUNED: "the head is tuned further on that layer",
     TUNEDORIG: "the head is tuned on that layer of the base model",
 }
-LEVEL = 0.95
 
 
 def sections(depth: Depth) -> Sections:
@@ -52,8 +55,11 @@ def droppable(depth: Depth, curve: Curve, *, sure: bool) -> int:
     """Top blocks that can go with every depth on the way within one point of the whole model.
 
     With `sure`, the lower end of the interval must stay within the point too: of the paired difference where the
-    resamples were kept, else of the metric, which is too wide rather than too narrow.
+    resamples were kept, else of the metric, which is too wide rather than too narrow. And there must be as many rows as
+    confirm a cut that loses none of them: with fewer, the resamples are too sure.
     """
+    if sure and not enough(depth):
+        return 0
     ends = _worst(depth, curve) if sure else curve.values
     total = 0
     for value in ends[-2::-1]:
@@ -61,6 +67,21 @@ def droppable(depth: Depth, curve: Curve, *, sure: bool) -> int:
             break
         total += 1
     return total
+
+
+def enough(depth: Depth) -> bool:
+    """Whether there are rows enough to be sure of a loss within one point."""
+    rows = depth.task.get("n_validation")
+    return rows is None or int(rows) >= ENOUGH
+
+
+def cost(depth: Depth, curve: Curve) -> str:
+    """What the top block alone is worth: `without block 6 −2.9 points [−7.5, +1.7]`."""
+    blocks, ends = depth.model.layers - 1, _paired(depth, curve)
+    low, high = (np.full(blocks + 1, np.nan),) * 2 if ends is None else ends
+    change = Value(*(100 * float(x[blocks - 1]) for x in (curve.values - depth.full.value, low, high)))
+    between = f" [{change.low:+.1f}, {change.high:+.1f}]".replace("-", "−") if change.has_interval else ""
+    return f"without block {blocks} {points(change.value / 100)}{between}"
 
 
 def cards(depth: Depth) -> Iterator[Card]:
@@ -179,9 +200,16 @@ def _skip_interval(depth: Depth) -> tuple[Values | None, Values | None]:
 
 def _worst(depth: Depth, curve: Curve) -> Values:
     """The lower end at every layer: of the difference from the whole model, where the resamples were kept."""
-    if curve.replicates is None or depth.full_replicates is None or len(curve.replicates) < 2:
+    ends = _paired(depth, curve)
+    if ends is None:
         return curve.values if curve.low is None else curve.low
+    return np.where(np.isnan(curve.values), np.nan, depth.full.value + ends[0])
+
+
+def _paired(depth: Depth, curve: Curve) -> tuple[Values, Values] | None:
+    """Ends of the difference from the whole model at every layer; None where the resamples were not kept."""
+    if curve.replicates is None or depth.full_replicates is None or len(curve.replicates) < 2:
+        return None
     n = min(len(curve.replicates), len(depth.full_replicates))
     gaps = curve.replicates[:n] - depth.full_replicates[:n, None]
-    low, _ = spread(curve.values, gaps, Interval(LEVEL, PERCENTILES))
-    return np.where(np.isnan(curve.values), np.nan, depth.full.value + low)
+    return spread(curve.values, gaps, Interval(LEVEL, PERCENTILES))

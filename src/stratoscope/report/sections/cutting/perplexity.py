@@ -72,7 +72,7 @@ def _cards(result: Perplexities) -> Iterator[Card]:
         yield Card(
             f"Cheapest {count(length, 'block')} to skip",
             f"block{'s' if length > 1 else ''} {ranges(range(span.first, span.last + 1))}: {times(span.ratio)}",
-            f"as likely first as in the whole model: {span.agreement:.0%} of tokens",
+            f"same likeliest token as the whole model: {span.agreement:.0%}",
         )
 
 
