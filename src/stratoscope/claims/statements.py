@@ -303,7 +303,11 @@ def _same_shape(first: ModelInfo, second: ModelInfo) -> bool:
 
 
 def _tuned_pairs(trained: Sequence[ModelInfo]) -> list[tuple[str, str]]:
-    """Pairs of which the second may have been made from the first; where a model's base is known, no other is."""
+    """Pairs of which the second may have been made from the first.
+
+    Where a model's base is known, no other is; else it is the first model of the same shape: base, tuned, tuned.
+    """
     pairs = [(b, a) if a.base == b.name else (a, b) for a, b in combinations(trained, 2) if _same_shape(a, b)]
     names = {m.name for m in trained}
-    return [(a.name, b.name) for a, b in pairs if b.base == a.name or b.base not in names]
+    first = {m.name: next(o.name for o in trained if _same_shape(o, m)) for m in trained}
+    return [(a.name, b.name) for a, b in pairs if b.base == a.name or (b.base not in names and first[b.name] == a.name)]

@@ -113,6 +113,7 @@ def read(
             with torch.no_grad():
                 for reader in readers:
                     reader.update(batch, output)
+            del output  # before the next batch takes its place beside it
             advance(len(positions))
 
 
