@@ -305,13 +305,13 @@ def detect(model: nn.Module) -> Family:
     every = [(name, m) for name, m in inner.named_modules() if isinstance(m, nn.ModuleList) and len(m)]
     alike = [(name, m) for name, m in every if len({type(block) for block in m}) == 1]
     number = getattr(config.get_text_config(), "num_hidden_layers", None)
-    found = next((item for item in (*alike, *every) if len(item[1]) == number), None)
-    if found is None and not alike:
+    listed = next((item for item in (*alike, *every) if len(item[1]) == number), None)
+    if listed is None and not alike:
         raise StratoscopeError(
             f"architecture '{config.model_type}' is not in the table of families and has no list of like blocks;"
             " see 'stratoscope families' for what is supported"
         )
-    path, _ = found or max(alike, key=lambda item: len(item[1]))
+    path, _ = listed or max(alike, key=lambda item: len(item[1]))
     return Family(
         name=config.model_type,
         blocks=path,

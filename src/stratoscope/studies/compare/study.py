@@ -212,16 +212,16 @@ def _with_rounding(plan: Plan, stored: StoredRows, comparison: Comparison, runni
     """The comparison with what float16 on disk changed: every measure once more on the first rows, kept both ways."""
     exact, kept = stored.first()
     n, width = count(exact), max(surveyed.width for _, surveyed in plan.layers)
-    wanted = [r for r in plan.wanted if n > width or not r.measure.whitens]
+    requested = [r for r in plan.wanted if n > width or not r.measure.whitens]
     silent, seed = replace(running, progress=Silent()), plan.options.seed
     one, two = (
-        score_layers(rows, wanted, run=silent, key=[plan.key, how, n], seed=seed).scored
+        score_layers(rows, requested, run=silent, key=[plan.key, how, n], seed=seed).scored
         for rows, how in ((exact, "exact"), (kept, "kept"))
     )
-    change = {r.name: float((one[r.name].values - two[r.name].values).abs().nan_to_num().max()) for r in wanted}
+    change = {r.name: float((one[r.name].values - two[r.name].values).abs().nan_to_num().max()) for r in requested}
     said = ", ".join(f"{value:.1g} ({name})" for name, value in change.items())
     note = f"Activations are kept in float16: on the first {n} rows that changes scores by at most {said}."
-    if missing := [r.name for r in plan.wanted if r not in wanted]:
+    if missing := [r.name for r in plan.wanted if r not in requested]:
         note += f" Not measured, since {n} rows are fewer than the {width} neurons: {', '.join(missing)}."
     kept_in = {"dtype": plan.options.store, "rows": n, "change": change}
     provenance = {**comparison.provenance, "store": kept_in}

@@ -177,8 +177,8 @@ def _fitted(cut: Cut, item: Item) -> Tensors:
     """New weights for some gaps, from one pass."""
     texts, spans = np.array(item["texts"]), [tuple(span) for span in item["spans"]]
     tokens = cut.batch_tokens
-    found = fit_patches(cut.model(), cut.encoded, texts, spans, batch_tokens=tokens, advance=advanced)
-    return {f"{k}-{r}": w.contiguous() for k, made in enumerate(found) for r, w in enumerate(made)}
+    patches = fit_patches(cut.model(), cut.encoded, texts, spans, batch_tokens=tokens, advance=advanced)
+    return {f"{k}-{r}": w.contiguous() for k, made in enumerate(patches) for r, w in enumerate(made)}
 
 
 @dataclass(frozen=True)

@@ -97,9 +97,9 @@ def _compute(
 def _losses(shared: tuple[Held, int | None, int | None], item: Item) -> Tensors:
     """Losses of some texts at every depth."""
     held, length, tokens = shared
-    found = text_losses(held(), item["texts"], length=length, batch_tokens=tokens, advance=advanced)
-    counts = {"tokens": torch.from_numpy(found.tokens), "truncated": torch.tensor(found.truncated)}
-    return {"sums": torch.from_numpy(found.sums), **counts}
+    losses = text_losses(held(), item["texts"], length=length, batch_tokens=tokens, advance=advanced)
+    counts = {"tokens": torch.from_numpy(losses.tokens), "truncated": torch.tensor(losses.truncated)}
+    return {"sums": torch.from_numpy(losses.sums), **counts}
 
 
 def _spans(
