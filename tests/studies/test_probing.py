@@ -122,10 +122,10 @@ def test_bottom_neurons_are_judged_over_training_sentences_too(
     Then only chance tells the models apart, though their intervals over 1000 test sentences do not meet.
     """
 
-    def planted(plan: Plan, spec: ModelSpec, seen: Survey, running: Run) -> dict[str, MemoryRows]:
+    def planted(plan: Plan, spec: ModelSpec, surveyed: Survey, running: Run) -> dict[str, MemoryRows]:
         tuned = spec.label == "tuned"
         generator = torch.Generator().manual_seed(4 + tuned)
-        shape = len(plan.layers(seen)), 1, seen.width
+        shape = len(plan.layers(surveyed)), 1, surveyed.width
         strength = 0.4 * (torch.rand(shape, generator=generator) < (known if tuned else 1.0))
         return {
             split: MemoryRows(

@@ -190,17 +190,17 @@ CLAIMS = (
 def judge_probing(result: Probing) -> tuple[Statement, ...]:
     """Claims about a base model and each that was tuned from it, then about the schedule."""
     base, *tuned = [m.name for m in result.models]
-    found = []
+    statements = []
     on_layers = [FORGOTTEN_ABOVE, KEPT_BELOW]
     on_neurons = [NEURONS_MOVE_DOWN, LESS_DISTRIBUTED] if result.neuron_probes else []
     for name in tuned:
         about = {"base": base, "tuned": name, "property": str(result.data.get("property", ""))}
         for claim in (*on_layers, *on_neurons):
-            found.append(_judged(claim, result, about, [base, name], base, base=base, tuned=name))
+            statements.append(_judged(claim, result, about, [base, name], base, base=base, tuned=name))
     for name in dict.fromkeys(p.model for p in result.layers.probes if p.solver == PUBLISHED):
         about = {"model": name, "property": str(result.data.get("property", ""))}
-        found.append(_judged(SCHEDULE_SUFFICES, result, about, [name], name, model=name))
-    return tuple(found)
+        statements.append(_judged(SCHEDULE_SUFFICES, result, about, [name], name, model=name))
+    return tuple(statements)
 
 
 def _judged(

@@ -48,9 +48,9 @@ def _cards(result: Probing) -> Iterator[Card]:
         )
     for probes in result.neuron_probes:
         total = len(probes.ranking)
-        found = f"{probes.minimal:,} of {total:,} neurons" if probes.minimal else f"more than {probes.steps[-1]:.0%}"
+        minimal = f"{probes.minimal:,} of {total:,} neurons" if probes.minimal else f"more than {probes.steps[-1]:.0%}"
         note = f"all {shown(probes.oracle)}, minimal {shown(probes.minimal_accuracy)}"
-        yield Card(f"{printable(probes.model)}: minimal set", found, note)
+        yield Card(f"{printable(probes.model)}: minimal set", minimal, note)
 
 
 def _sections(result: Probing) -> Iterator[Section]:

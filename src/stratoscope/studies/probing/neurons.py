@@ -42,8 +42,8 @@ def neuron_probes(plan: Plan, shared: list[Shared], resamples: Resamples, runnin
     """
     options = plan.options
     items: list[dict[str, Any]] = [
-        {"model": m, "layers": list(range(len(plan.layers(seen)))), "ranking": options.ranking}
-        for m, (_, seen) in enumerate(plan.models)
+        {"model": m, "layers": list(range(len(plan.layers(surveyed)))), "ranking": options.ranking}
+        for m, (_, surveyed) in enumerate(plan.models)
     ]
     (scored,) = running.map(
         scored_pairs, items[:1], name="pairs", label="choosing penalties for neurons", shared=shared, key=key
@@ -83,12 +83,12 @@ def _probes(
     salient: int,
     resamples: Resamples,
 ) -> NeuronProbes:
-    spec, seen = plan.models[item["model"]]
+    spec, surveyed = plan.models[item["model"]]
     names = ("oracle", "top", "bottom", "random", "minimal", "oracle_control", "minimal_control")
     values, drawn = resamples.shares(np.stack([parts[name].numpy() for name in names]))
     of = {name: value_of(values[k], drawn[:, k]) for k, name in enumerate(names)}
     order, tag = parts["ranking"].numpy(), parts["tag"].numpy()
-    layers, width, one = plan.layers(seen), seen.width, Penalties.grid()[[item["pair"]]]
+    layers, width, one = plan.layers(surveyed), surveyed.width, Penalties.grid()[[item["pair"]]]
     counts = np.zeros((len(layers), len(plan.corpus.tags)))
     np.add.at(counts, (order[:salient] // width, tag[order[:salient]]), 1)
     first = tuple(

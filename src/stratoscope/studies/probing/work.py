@@ -127,7 +127,7 @@ def scored_pairs(models: list[Shared], item: dict[str, Any]) -> dict[str, Tensor
     of, layers = models[item["model"]], tuple(item["layers"])
     data, dev, grid = of.features("train", layers), of.features("dev", layers), Penalties.grid()
     together = max(1, int(STREAMED_VALUES // (data.width * of.classes)))
-    bare, found = torch.zeros(0), list[Tensor]()
+    bare, points = torch.zeros(0), list[Tensor]()
     for some in torch.split(torch.arange(len(grid)), together):
         weight, bias = stream(data, grid[some], seed=of.seed)
         orders = [rank_by_weight(weight[..., p]) for p in range(len(some))]
@@ -138,9 +138,9 @@ def scored_pairs(models: list[Shared], item: dict[str, Any]) -> dict[str, Tensor
         of_all, of_top, of_bottom = (
             (predict(dev, w, bias) == dev.tags[:, None]).T.to(torch.int8) for w in (weight, top, bottom)
         )
-        bare = bare if found else of_all[:1]  # the first pair of the grid has no penalty
-        found.append(of_top - of_bottom - bare + of_all)
-    return {"points": torch.cat(found)}
+        bare = bare if points else of_all[:1]  # the first pair of the grid has no penalty
+        points.append(of_top - of_bottom - bare + of_all)
+    return {"points": torch.cat(points)}
 
 
 def ranked_neurons(models: list[Shared], item: dict[str, Any]) -> dict[str, Tensor]:
@@ -190,7 +190,7 @@ def probed_neurons(shared: tuple[list[Shared], list[dict[str, Tensor]]], item: d
     near = (dev_accuracy >= oracle - item["delta"] - 1e-9).nonzero().flatten()
     enough = int(near[0]) if len(near) else len(sizes) - 1
     minimal = first[: sizes[enough]]
-    found = {
+    tensors = {
         "oracle": right(test, weight, bias),
         "minimal": right(
             test.select(first), grown.weight[..., enough : enough + 1], grown.bias[:, enough : enough + 1]
@@ -201,17 +201,17 @@ def probed_neurons(shared: tuple[list[Shared], list[dict[str, Tensor]]], item: d
         chosen = subset(order, item["share"], which, seed=of.seed)
         fit = solve(held(data.select(chosen)), one, gap=of.gap, passes=PASSES)
         gaps.append(fit.gap)
-        found[which] = right(test.select(chosen), fit.weight, fit.bias)
+        tensors[which] = right(test.select(chosen), fit.weight, fit.bias)
     control, test_control = (of.features(split, layers, control=True) for split in ("train", "test"))
-    found["oracle_control"] = right(test_control, *stream(control, one, seed=of.seed))
+    tensors["oracle_control"] = right(test_control, *stream(control, one, seed=of.seed))
     fit = solve(held(control.select(minimal)), one, gap=of.gap, passes=PASSES)
     gaps.append(fit.gap)
-    found["minimal_control"] = right(test_control.select(minimal), fit.weight, fit.bias)
+    tensors["minimal_control"] = right(test_control.select(minimal), fit.weight, fit.bias)
     kept = [subset(order, share, which) for share, which in ((item["share"], "top"), (item["share"], "bottom"))]
     kept.append(subset(order, 1 - item["share"], "bottom"))
     ablated = torch.stack([masked(weight[..., 0], which) for which in kept], -1)
     return {
-        **found,
+        **tensors,
         "ablated": accuracy(test, ablated, bias.expand(-1, 3)),
         "gaps": torch.cat(gaps),
         "steps": torch.tensor(steps, dtype=torch.float64),
