@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from stratoscope.data.corpus import Corpus, Sentence
+from stratoscope.engine.local import hand_back
 from stratoscope.measures.attention.layers import HeadAxis
 from stratoscope.measures.attention.rows import HeadRows
 from stratoscope.measures.attention.sums import HeadSums
@@ -117,16 +117,10 @@ def read_shard(shared: Shared, item: Item) -> dict[str, Tensor]:
         for k in (k for k in item["keep"] if first <= k < last):
             found[f"pattern.{item['first'] + k}"] = _pattern(attention[k - first])
         del attention
-        _hand_back()
+        hand_back()
     packed = [shared.axis.pack(s.sums) for s in sums]
     found |= {name: torch.from_numpy(np.stack([p[name] for p in packed])) for name in packed[0]}
     return found | {EMPTY: torch.from_numpy(empty)}
-
-
-def _hand_back() -> None:
-    """Give freed memory back: sentences are of all sizes, and what glibc keeps between them grows piece by piece."""
-    if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
-        trim(0)
 
 
 def _pieces(words: Sequence[int], heads: int) -> Iterator[tuple[int, int]]:
