@@ -22,7 +22,6 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from stratoscope.engine.local import hand_back
 from stratoscope.probes.features import Features
 from stratoscope.probes.metric import LARGEST, Metric, of_tags
 from stratoscope.probes.mixing import Mixing
@@ -339,7 +338,6 @@ def _work(
     """Take passes until all probes are within the gap or so many are taken; whether some are left."""
     while batch.passes < passes and batch.members:
         batch.measure(slope(features, batch.at, batch.at_bias, mean=first.mean), first)
-        hand_back()  # columns come and go, so that no two passes need arrays of the same sizes
         ready = (batch.gap(gap)[0] + torch.tensor([max(e) for e in batch.extra()])) <= gap
         if ready.all() or ready.double().mean() > 1 - SHRINK:
             done.put(batch, ready.nonzero()[:, 0], gap)
