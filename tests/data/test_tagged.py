@@ -39,6 +39,14 @@ def test_any_column_or_feature_of_conllu(tmp_path: Path, property: str, first: o
     assert sentences[1].words == ("A", "cat", "sat")
 
 
+def test_part_of_speech_is_the_corpus_own_column(tmp_path: Path) -> None:
+    for split in ("train", "dev", "test"):
+        (tmp_path / f"{split}.conllu").write_text(CONLLU)
+    read = read_tagged(tmp_path, "pos")
+    assert (read.property_name, read.tags) == ("xpos", ("DT", "NN", "NNS", "VBD", "VBP"))
+    assert read.fingerprint == read_tagged(tmp_path, "xpos").fingerprint
+
+
 def test_columns_by_name_by_number_and_by_layout(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("He PRP B-NP\nran VBD B-VP\n\nShe PRP B-NP\nsat VBD B-VP\n")
     assert read_tags(tmp_path / "a.txt", "chunk").sentences[0].tags == {"chunk": ("B-NP", "B-VP")}
@@ -98,7 +106,7 @@ def test_bad_input_is_one_sentence(tmp_path: Path, text: str, facts: tuple[str, 
 def test_other_bad_input(tmp_path: Path) -> None:
     (tmp_path / "train.conllu").write_text(CONLLU)
     for source, property, facts in (
-        (tmp_path / "train.conllu", "pos", ("'pos'", "upos")),
+        (tmp_path / "train.conllu", "tag", ("'tag'", "upos")),
         (tmp_path / "none", "upos", ("does not exist",)),
     ):
         with pytest.raises(StratoscopeError) as e:

@@ -27,6 +27,8 @@ SHARES = (0.8, 0.1, 0.1)
 LAYOUTS = {2: "word tag", 3: "word pos chunk", 4: "word pos chunk ner", 7: "word tok sym sem cat sns rol"}
 """Columns by their number where `--columns` says nothing: CoNLL-2000, CoNLL-2003, the Parallel Meaning Bank."""
 EXTENSIONS = (".conllu", ".jsonl", ".ndjson", ".conll", ".cols", ".txt")
+POS = "pos"
+"""Part of speech as the corpus itself tags it: in CoNLL-U the column xpos, which for English is Penn Treebank's."""
 NONE = "_"
 """What stands for no tag: such words are read as context only."""
 RARE = 5
@@ -90,11 +92,16 @@ class Tagged:
 
 
 def read_tagged(source: str | Path, property: str, *, columns: str | None = None, seed: int = 0) -> Tagged:
-    """Read a file, or a folder with train, dev and test files; missing splits are drawn from training with the seed."""
+    """Read a file, or a folder with train, dev and test files; missing splits are drawn from training with the seed.
+
+    The property `pos` of CoNLL-U is its xpos.
+    """
     path = at_home(source)
     if not path.exists():
         raise StratoscopeError(f"--corpus {source}: expected a file or folder, but it does not exist; check the path")
     files = _files(path) if path.is_dir() else {"train": path}
+    if property == POS and files["train"].suffix.lower() == ".conllu":
+        property = "xpos"
     splits = {split: read_tags(file, property, columns) for split, file in files.items()}
     return tagged(path.name, property, _completed(splits, seed))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import multiprocessing
 import os
@@ -37,6 +38,12 @@ WORKER_ENVIRONMENT = ONE_THREAD | KEEP_MEMORY
 ANY = Resources()
 
 
+def hand_back() -> None:
+    """Give freed memory back: arrays are of all sizes, and what glibc keeps between them grows piece by piece."""
+    if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+        trim(0)
+
+
 class _Here:
     """What engines on this machine have in common."""
 
@@ -61,8 +68,9 @@ class InProcess(_Here):
         for k, item in enumerate(items):
             # Torch's large products keep their threads; LAPACK's small factorisations only lose by having several.
             with _thread_pools().limit(limits=1, user_api="blas"):
-                result = work(shared, item)
-            yield k, result
+                result = [work(shared, item)]
+            yield k, result.pop()  # not held here while the next item is worked on
+            hand_back()
 
     def close(self) -> None:
         pass

@@ -231,6 +231,7 @@ class Run:
                         k = taken[position]
                         saved = None if folder is None else folder.save(parts[k], result)
                         keep(k, result if hold or saved is None else saved.resolve())
+                        del result  # before the next one is made
                         if folder is not None:
                             folder.release(parts[k])
                 before, missing = len(missing), [k for k in missing if k not in kept]

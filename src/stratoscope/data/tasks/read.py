@@ -232,7 +232,8 @@ def _own_rows(source: Any, task: Task | None, naming: dict[str, str | None]) -> 
         return corpus_rows(IN_MEMORY, [corpus_of(source, **naming)])
     path = at_home(source)
     if not path.is_file():
-        raise StratoscopeError(f"{source}: expected a file with the task's rows, but it does not exist; check the path")
+        what = "it is a folder; give one of its files" if path.is_dir() else "it does not exist; check the path"
+        raise StratoscopeError(f"{source}: expected a file with the task's rows, but {what}")
     if task is not None and task.format == CHOICE:
         _refuse(f"task {task.name}", "single and pair tasks", naming)
         with _columns_fixed():

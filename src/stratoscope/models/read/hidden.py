@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -29,8 +29,12 @@ class RowReader(Reader):
         *,
         subword: str = "last",
         layers: Sequence[int] | None = None,
+        room: Callable[[int, int], Tensor] = torch.empty,
     ) -> None:
-        """`encoded` are the tokens of `corpus`, which `rows` were planned for; all layers are read when None."""
+        """`encoded` are the tokens of `corpus`, which `rows` were planned for; all layers are read when None.
+
+        `room` gives the matrix that the rows of a layer are put into.
+        """
         check_unit(rows.unit)
         if subword not in SUBWORDS:
             raise unknown_name("subword", subword, SUBWORDS)
@@ -40,6 +44,7 @@ class RowReader(Reader):
                 f" {corpus.fingerprint[:8]}; plan the rows again"
             )
         self.encoded, self.corpus, self.rows, self.chosen = encoded, corpus, rows, layers
+        self._room = room
         self.texts: IntArray = np.unique(rows.sentence)
         """Texts that hold a row."""
         longest, window = int(self.texts[encoded.lengths[self.texts].argmax()]), encoded.encoder.window
@@ -62,7 +67,7 @@ class RowReader(Reader):
         places, bags = places.to(device), None if bags is None else bags.to(device)
         chosen = range(len(output.hidden)) if self.chosen is None else self.chosen
         if not self.layers:
-            self.layers = [torch.empty(len(self.rows), output.hidden[0].shape[-1]) for _ in chosen]
+            self.layers = [self._room(len(self.rows), output.hidden[0].shape[-1]) for _ in chosen]
         for kept, k in zip(self.layers, chosen, strict=True):
             flat = output.hidden[k].flatten(0, 1)
             if bags is None:

@@ -17,12 +17,14 @@ from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import advanced
 from stratoscope.data.corpus import Corpus
 from stratoscope.engine.base import Resources
+from stratoscope.engine.local import hand_back
 from stratoscope.models.families import base
 from stratoscope.models.open.held import Held
 from stratoscope.models.open.loading import OpenedModel, Survey
 from stratoscope.models.read.head import HeadInputReader, LogitReader, check_head
 from stratoscope.models.read.hidden import RowReader
 from stratoscope.models.read.loop import Advance, Reader, read
+from stratoscope.models.read.memory import Spool
 from stratoscope.models.read.perplexity import PredictionReader, check_causal
 from stratoscope.models.text.encoder import IntArray
 from stratoscope.models.text.examples import Floats
@@ -221,10 +223,10 @@ def read_shard(
     `advance` counts all examples, those without a row too.
     """
     bounds, corpus, c = texts.bounds, texts.corpus, reading.choices
-    first = bounds[0]
+    first, spool = bounds[0], Spool()
     encoded = encode_for(model.encoder, corpus.sentences, [r.unit for r in texts.rows.values()], reading.truncate)
     kinds = {
-        name: RowReader(encoded, corpus, rows, subword=reading.subword, layers=layers)
+        name: RowReader(encoded, corpus, rows, subword=reading.subword, layers=layers, room=spool.room)
         for name, rows in texts.rows.items()
         if len(rows.sentence)
     }
@@ -243,20 +245,26 @@ def read_shard(
         said = PredictionReader(model, len(examples), int(encoded.lengths.max()))
         readers.append(said)
     advance(len(corpus) // c - len(examples))
+
+    def read_batch(n: int) -> None:
+        spool.let_go()
+        advance(n)
+
     if len(examples):
         tokens = reading.batch_tokens
-        read(model, encoded, readers, examples=examples, choices=c, batch_tokens=tokens, advance=advance)
+        read(model, encoded, readers, examples=examples, choices=c, batch_tokens=tokens, advance=read_batch)
+    hand_back()
     tensors: dict[str, Tensor] = {}
     for name, reader in kinds.items():
-        places = np.searchsorted(reader.rows.sentence, np.array(bounds) - first)
+        places = np.searchsorted(reader.rows.sentence, np.array(bounds) - first).tolist()
         for layer in layers:
-            kept = reader.layers.pop(0)  # freed once it is cut
-            for start, (a, b) in zip(bounds, pairwise(places), strict=False):
-                place, piece = _row_name(name, layer, start), kept[a:b]
-                if b > a and reading.store == HALF:
-                    tensors |= halved(place, piece) | ({place + EXACT: piece.clone()} if start == 0 else {})
-                elif b > a:
-                    tensors[place] = piece.clone()
+            pieces = spool.cut(reader.layers.pop(0), places)  # freed once it is cut
+            for start, piece in zip(bounds, pieces, strict=False):
+                place = _row_name(name, layer, start)
+                if len(piece) and reading.store == HALF:
+                    tensors |= halved(place, piece) | ({place + EXACT: piece} if start == 0 else {})
+                elif len(piece):
+                    tensors[place] = piece
     if reading.losses:
         tensors |= {"losses": torch.from_numpy(said.found.losses), "tokens": torch.from_numpy(encoded.lengths - 1.0)}
     if reading.head is not None:

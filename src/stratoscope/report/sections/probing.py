@@ -15,6 +15,7 @@ from stratoscope.results.probing import SOLVED, LayerProbes, NeuronProbes, Probi
 MOST_TAGS = 8
 """Tags with a colour of their own; the others are one."""
 MOST_NEURONS = 10
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def sections(result: Probing) -> Sections:
@@ -93,6 +94,13 @@ def _label(p: LayerProbes) -> str:
     return printable(p.model) if p.solver == SOLVED else f"{printable(p.model)} ({p.solver})"
 
 
+def _penalties(l1: float, l2: float) -> str:
+    """Both of a pair on one line of a narrow column: powers of ten with raised exponents, nowhere to break."""
+    texts = [f"{v:.0e}" if v else "0" for v in (l1, l2)]
+    found = [f"10{str(int(t[2:])).translate(RAISED)}" if t.startswith("1e") else t for t in texts]
+    return ",\N{NO-BREAK SPACE}".join(found)
+
+
 def _table(probes: tuple[LayerProbes, ...]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for p in probes:
@@ -100,7 +108,7 @@ def _table(probes: tuple[LayerProbes, ...]) -> Table:
             gap = "–" if np.isnan(p.gap[k]) else f"{p.gap[k]:.4f} ({p.certified[k]:.0%} certified)"
             gap += f", {p.stopped[k]:.0f} stopped" if p.stopped[k] > 0 else ""
             spread = f" ± {p.deviation[k]:.4f}" if not np.isnan(p.deviation[k]) else ""
-            best = f"{p.l1[k]:g}, {p.l2[k]:g}{spread}"
+            best = f"{_penalties(p.l1[k], p.l2[k])}{spread}"
             rows.append(
                 (f"{_label(p)} {layer}", p.accuracy.points[k], p.selectivity.points[k], float(p.bits[k]), best, gap)
             )
@@ -154,7 +162,7 @@ def _neuron_table(result: Probing) -> Table:
                 p.minimal_accuracy,
                 p.oracle_selectivity,
                 p.minimal_selectivity,
-                f"{p.l1:g}, {p.l2:g}",
+                _penalties(p.l1, p.l2),
                 result.mean_depth(p.model),
                 float(p.gaps.max()),
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from stratoscope.data.corpus import Corpus, Sentence
+from stratoscope.engine.local import hand_back
 from stratoscope.measures.attention.layers import HeadAxis
 from stratoscope.measures.attention.rows import HeadRows
 from stratoscope.measures.attention.sums import HeadSums
@@ -111,7 +111,7 @@ def read_shard(shared: Shared, item: Item) -> dict[str, Tensor]:
     empty = np.zeros(shared.axis.starts[-1], dtype=np.int64)
     sentences, words = _texts(shared.texts, item["first"], item["first"] + int(ends[-1]))
     heads = shared.axis.starts[-1]
-    _hand_back()
+    hand_back()
     for first, last in _pieces([len(w) for w in words], heads, PIECE_BYTES):
         attention, none = _lock_step(shared, sentences[first:last], words[first:last])
         empty += none
@@ -123,16 +123,10 @@ def read_shard(shared: Shared, item: Item) -> dict[str, Tensor]:
         for k in (k for k in item["keep"] if first <= k < last):
             tensors[f"pattern.{item['first'] + k}"] = _pattern(attention[k - first])
         del attention, own
-        _hand_back()
+        hand_back()
     packed = [shared.axis.pack(s.sums) for s in sums]
     tensors |= {name: torch.from_numpy(np.stack([p[name] for p in packed])) for name in packed[0]}
     return tensors | {EMPTY: torch.from_numpy(empty)}
-
-
-def _hand_back() -> None:
-    """Give freed memory back: sentences are of all sizes, and what glibc keeps between them grows batch by batch."""
-    if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
-        trim(0)
 
 
 def _pieces(words: Sequence[int], heads: int, most: float) -> Iterator[tuple[int, int]]:
@@ -160,7 +154,7 @@ def _lock_step(
         model = shared.models.get(k)
         encoded = encode_for(model.encoder, corpus.sentences, ["word"])
         reader = AttentionReader(encoded, rows, causal=shared.causal, specials=shared.specials, blocks=shared.layers)
-        read(model, encoded, [reader], batch_tokens=shared.batch_tokens, advance=lambda n: _hand_back())
+        read(model, encoded, [reader], batch_tokens=shared.batch_tokens, advance=lambda n: hand_back())
         read_by.append(reader.texts)
         empty.append(reader.empty)
     joined = []

@@ -77,6 +77,8 @@ def make_plan(
     for surveyed in surveys:
         chosen_layers(surveyed, options.layers)
     rows, tags, notes = {}, {}, [note for surveyed in surveys for note in surveyed.notes]
+    if read.property_name != property and not isinstance(corpus, Tagged):
+        notes.append(f"the property '{property}' is the column {read.property_name} of {read.name}")
     for split in SPLITS:
         planned = plan_rows(read.splits[split], [s.encoder for s in surveys], "word")
         numbers = read.numbers(split, planned.sentence, planned.word)

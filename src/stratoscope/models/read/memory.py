@@ -1,0 +1,58 @@
+"""What reading hands back while it goes on, so that more rows take no more memory."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from itertools import pairwise
+from math import prod
+
+import torch
+from torch import Tensor
+
+from stratoscope.engine.local import hand_back
+
+
+class Spool:
+    """Rows that wait for their shard to be whole: matrices of float32 in files without a name.
+
+    In memory where the disk for temporary files has no room.
+    """
+
+    def __init__(self) -> None:
+        self._mapped: dict[int, mmap.mmap] = {}
+        """By where the matrix begins."""
+
+    def room(self, *shape: int) -> Tensor:
+        """A matrix to write to."""
+        size = 4 * prod(shape)
+        try:
+            with tempfile.TemporaryFile(prefix="stratoscope-") as file:
+                os.posix_fallocate(file.fileno(), 0, size)  # a full disk is told now; a page without room kills
+                mapped = mmap.mmap(file.fileno(), size)
+        except (OSError, ValueError, AttributeError):
+            return torch.empty(*shape)
+        matrix = torch.frombuffer(mapped, dtype=torch.float32).view(*shape)
+        self._mapped[matrix.data_ptr()] = mapped
+        return matrix
+
+    def let_go(self) -> None:
+        """After every batch, take the pages out of this process; what they hold stays with the file."""
+        hand_back()
+        for mapped in self._mapped.values():
+            if hasattr(mapped, "madvise"):
+                mapped.madvise(mmap.MADV_DONTNEED)
+
+    def cut(self, matrix: Tensor, bounds: list[int]) -> list[Tensor]:
+        """The rows between two bounds each, as tensors that share no storage: each can be packed or saved alone."""
+        mapped = self._mapped.get(matrix.data_ptr())
+        if mapped is None:
+            return [matrix[a:b].clone() for a, b in pairwise(bounds)]
+        width = matrix.shape[1]
+        return [
+            torch.frombuffer(mapped, dtype=torch.float32, offset=4 * a * width, count=(b - a) * width).view(-1, width)
+            if b > a
+            else matrix[:0]
+            for a, b in pairwise(bounds)
+        ]
