@@ -105,7 +105,9 @@ def read_rows(model: Path, text: Path, *, unit: str, sizes: tuple[int, ...], cac
         for first, last in zip((0, *sizes), sizes, strict=False):
             part, kept = rows.slice(corpus, first, last)
             reading = Reading(part, {unit: kept})
-            opened = [(partial(open_model, spec, seen=seen), seen) for spec, seen in zip(specs, surveys, strict=True)]
+            opened = [
+                (partial(open_model, spec, surveyed=seen), seen) for spec, seen in zip(specs, surveys, strict=True)
+            ]
             parts.append(together([store_layers(open, seen, reading, run).rows[unit] for open, seen in opened]))
             stored = _joined(parts)
             skip = (0, surveys[0].layers) if unit == "cls" else ()

@@ -137,7 +137,7 @@ def freezing(base: ModelSpec, task: TaskData, *, progress: Progress) -> dict[str
     seen, recipe = survey(base), recipe_named(RECIPE)
     how = f"bottom:{(seen.layers - 1) // 2}"
     inputs = tokenise(task, "train", seen.encoder, length=recipe.length or 128)
-    models = {name: open_model(base, task, seed=0, seen=seen).module for name in ("whole", "frozen")}
+    models = {name: open_model(base, task, seed=0, surveyed=seen).module for name in ("whole", "frozen")}
     freeze_(models["whole"], None)
     parts = freeze_(models["frozen"], how)
     schedule = Schedule(recipe.lr, recipe.batch, STEPS, 0, recipe.epsilon, grouped=recipe.grouped)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -27,16 +29,20 @@ def probes(model: str, accuracy: np.ndarray, solver: str = "solved") -> LayerPro
     return LayerProbes(model, solver, curve, curve, curve, *(np.zeros(len(accuracy)) for _ in range(8)))
 
 
-def neurons(model: str, by_layer: list[int], bottom: float, moved: float = 2.0) -> NeuronProbes:
-    """Salient neurons by layer; on resamples about `moved` of them change places with other layers."""
+def neurons(
+    model: str, by_layer: list[int], bottom: float, *, moved: float = 2.0, trained: float = 0.002
+) -> NeuronProbes:
+    """Salient neurons by layer; on resamples about `moved` of them change places with other layers, and the bottom
+    neurons' accuracy moves by about `trained`."""
     value = Value(bottom, bottom - 0.01, bottom + 0.01)
     counts = np.array(by_layer, dtype=float)[:, None]
-    drawn = np.full((200, 4), bottom) + NOISE
     top = Value(0.9)
-    resampled = np.clip(counts[:, 0] + np.random.default_rng(len(model)).normal(scale=moved, size=(20, 9)), 0, None)
+    generator = np.random.default_rng(len(model))
+    resampled = np.clip(counts[:, 0] + generator.normal(scale=moved, size=(20, 9)), 0, None)
+    drawn = bottom + generator.normal(scale=trained, size=20)
     return NeuronProbes(model, 4, LAYERS, np.arange(36.0), (), 0, 0, top, top, 0.05, top, value, top, 0, 0, 0,
-                        np.array([0.01]), np.array([0.9]), 10, top, top, counts, drawn,
-                        resampled, np.zeros(25))  # fmt: skip
+                        np.array([0.01]), np.array([0.9]), 10, top, top, counts,
+                        resampled, drawn, np.zeros(25))  # fmt: skip
 
 
 def judged(tuned: np.ndarray, *extra: LayerProbes, ranked: tuple[NeuronProbes, ...] = ()) -> dict[str, Statement]:
@@ -110,18 +116,37 @@ def test_the_schedule_against_the_solved_probe() -> None:
     assert same["schedule-suffices"].verdict == HOLDS
 
 
-def test_the_interval_of_the_neurons_depth_is_over_training_sentences() -> None:
-    """Estimate +- Student's t (20 resamples) times the deviation of the paired difference."""
+def error(estimate: float, drawn: np.ndarray) -> float:
+    """Half of an interval: Student's t of 20 resamples of 100 test sentences."""
+    squares = np.var(drawn, ddof=1) * 100 / 99 + (drawn.mean() - estimate) ** 2
+    return float(scipy.stats.t.ppf(0.975, 19) * np.sqrt(squares))
+
+
+def test_the_interval_of_the_neurons_depth_is_over_resampled_rankings() -> None:
+    """Estimate +- the error of the paired difference."""
     down = [50, 48, 46, 44, 40, 36, 34, 32, 30]
     ranked = (neurons("base", [40] * 9, 0.8), neurons("tuned", down, 0.6))
     value = judged(np.full(9, 0.9), ranked=ranked)["neurons-move-down"].value
     depth = np.arange(9) / 8
     means = [p.resampled @ depth / p.resampled.sum(axis=1) for p in ranked]
-    half = scipy.stats.t.ppf(0.975, 19) * np.std(means[0] - means[1], ddof=1) * np.sqrt(200 / 199)
     want = 0.5 - np.array(down) @ depth / sum(down)
+    half = error(want, means[0] - means[1])
     assert (value.value, value.low, value.high) == pytest.approx((want, want - half, want + half))
     loose = tuple(neurons(p.model, p.counts[:, 0].astype(int).tolist(), 0.8, moved=40.0) for p in ranked)
     assert judged(np.full(9, 0.9), ranked=loose)["neurons-move-down"].verdict == OPEN
+
+
+def test_the_bottom_neurons_are_judged_over_resampled_rankings() -> None:
+    """Test sentences may be many and certain: if another training sample moves D as far, nothing can be told."""
+    for trained, verdict in ((0.01, HOLDS), (0.1, OPEN)):
+        ranked = tuple(neurons(m, [40] * 9, b, trained=trained) for m, b in (("base", 0.8), ("tuned", 0.7)))
+        found = judged(np.full(9, 0.9), ranked=ranked)["less-distributed"]
+        drawn = ranked[0].bottom_resampled - ranked[1].bottom_resampled
+        half = error(0.1, drawn)
+        assert (found.value.value, found.value.low, found.value.high) == pytest.approx((0.1, 0.1 - half, 0.1 + half))
+        assert found.verdict == verdict
+    away = (ranked[0], replace(ranked[1], bottom_resampled=ranked[0].bottom_resampled))  # as certain, but elsewhere
+    assert judged(np.full(9, 0.9), ranked=away)["less-distributed"].verdict == OPEN
 
 
 def pruned(how: str, score: float, *, half: float = 0.005, majority: float = 0.5) -> Finetuned:

@@ -42,6 +42,13 @@ def test_the_top_changes_more(by: float, verdict: str) -> None:
     assert found.about == {"base": "base", "tuned": "tuned", "measure": "js"}
 
 
+def test_two_tuned_models_are_not_tuned_from_each_other() -> None:
+    found = judged({"js": drifting(0.3)}, BASE, TUNED, model("also"), OTHER)
+    tuned = [s.about["tuned"] for s in found if s.id.startswith("wu2020-attention-top-changes-more")]
+    assert tuned == ["tuned", "also"]
+    assert {s.about["base"] for s in found if "base" in s.about} == {"base"}
+
+
 def test_the_first_layer_recurs() -> None:
     def band(a: str, x: float, b: str, y: float) -> float:
         return 0.9 if y == 1 / 8 else 0.7

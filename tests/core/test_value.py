@@ -1,4 +1,4 @@
-"""Numbers with intervals, and the three ways to make one from resamples."""
+"""Numbers with intervals, and the ways to make one from resamples."""
 
 from __future__ import annotations
 
@@ -34,6 +34,14 @@ def test_the_bootstraps_interval_by_hand() -> None:
     np.testing.assert_allclose(high, ESTIMATE + half)
     low, _ = spread(ESTIMATE, DRAWN, Interval(0.9, "bootstrap", 1000))
     np.testing.assert_allclose(low, ESTIMATE - t.ppf(0.95, 29) * DRAWN.std(0, ddof=1) * math.sqrt(1000 / 999))
+
+
+def test_a_bootstrap_away_from_its_estimate_is_wider_by_its_bias() -> None:
+    away = ESTIMATE + 0.2
+    low, high = spread(away, DRAWN, Interval(0.9, "bootstrap and bias", 10**9))
+    error = np.sqrt(DRAWN.var(0, ddof=1) + 0.2**2)
+    np.testing.assert_allclose(low, away - t.ppf(0.95, 29) * error)
+    np.testing.assert_allclose(high, away + t.ppf(0.95, 29) * error)
 
 
 def test_the_jackknife_of_a_mean_is_its_textbook_error() -> None:

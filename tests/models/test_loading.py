@@ -193,7 +193,7 @@ def test_a_branch_that_moves_after_the_survey_does_not_change_what_is_loaded(
     asked = ModelSpec("acme/tiny", device="cpu")
     seen = survey(asked)
     (tmp_path / "models--acme--tiny" / "refs" / "main").write_text(OLD)
-    found, whole = open_model(asked, seen=seen), open_model(spec(cached[MAIN])).module.state_dict()
+    found, whole = open_model(asked, surveyed=seen), open_model(spec(cached[MAIN])).module.state_dict()
     assert found.survey.fingerprint == MAIN
     assert all(torch.equal(v, whole[k]) for k, v in found.module.state_dict().items())
 

@@ -93,7 +93,7 @@ def corpus_of(*texts: str, **more: Any) -> Corpus:
 def rows_of(path: Path, corpus: Corpus, **how: Any) -> list[torch.Tensor]:
     seen = survey_source(ModelSpec(str(path)))
     rows = plan_rows(corpus, [seen.encoder], "word")
-    return read_rows(open_source(seen.spec, seen=seen), corpus, rows, **how)
+    return read_rows(open_source(seen.spec, surveyed=seen), corpus, rows, **how)
 
 
 def test_every_format_gives_every_word_at_every_layer(saved: Path, vectors: Arrays) -> None:
@@ -157,7 +157,7 @@ def test_reading_holds_one_sentence(tmp_path: Path, vectors: Arrays, monkeypatch
 
     monkeypatch.setattr(type(seen.encoder.file), "read", counted)  # type: ignore[attr-defined]
     corpus = corpus_of(*TEXTS[1:])
-    read_rows(open_source(seen.spec, seen=seen), corpus, plan_rows(corpus, [seen.encoder], "word"))
+    read_rows(open_source(seen.spec, surveyed=seen), corpus, plan_rows(corpus, [seen.encoder], "word"))
     assert sorted(reads) == [0, 1, 3, 4]
 
 

@@ -72,7 +72,7 @@ class Opening:
         self._open = cache(lambda: self._opened(head, options))
 
     def _opened(self, head: Any, options: dict[str, Any]) -> OpenedModel:
-        model = open_model(self.spec, head, seen=self.seen, **options)
+        model = open_model(self.spec, head, surveyed=self.seen, **options)
         model.module.base_model.encoder.layer[0].register_forward_pre_hook(self._count)
         return model
 

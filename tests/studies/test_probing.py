@@ -14,10 +14,16 @@ import torch
 import stratoscope as ss
 import tiny
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.statement import HOLDS, OPEN
+from stratoscope.models.open.loading import ModelSpec, Survey
+from stratoscope.probes import streamed
 from stratoscope.probes.objective import Penalties
 from stratoscope.results.probing import Probing
+from stratoscope.runs.run import Run
+from stratoscope.statistics.rows import MemoryRows
 from stratoscope.studies.probing import study, work
 from stratoscope.studies.probing.options import ProbeOptions
+from stratoscope.studies.probing.plan import Plan
 
 SMALL = ProbeOptions(workers=1)
 
@@ -69,7 +75,7 @@ def test_neurons_are_ranked_counted_and_shown_with_words(result: Probing) -> Non
     probes = result.neurons("base").probes
     layers, width = result.models[0].layers, result.models[0].width
     assert sorted(probes.ranking.astype(int).tolist()) == list(range(layers * width))
-    assert probes.salient == (probes.minimal or round(0.1 * layers * width))
+    assert probes.salient == (probes.minimal or round(0.2 * layers * width))
     top = result.neurons("base").top(20)
     assert len(top) == 20
     assert (top["index"] < width).all()
@@ -77,6 +83,8 @@ def test_neurons_are_ranked_counted_and_shown_with_words(result: Probing) -> Non
     assert probes.oracle.low <= probes.oracle.value <= probes.oracle.high
     assert probes.resampled.shape == (20, layers)
     assert (probes.resampled.sum(axis=1) == probes.salient).all()
+    assert probes.bottom_resampled.shape == (20,)
+    assert len({(p.l1, p.l2) for p in result.neuron_probes}) == 1  # the base's
     assert len(probes.gaps) == len(probes.steps) + 4
     first = int(probes.ranking[0])
     assert (first // width, first % width) == (top.layer[0], top["index"][0])
@@ -88,6 +96,53 @@ def test_claims_are_judged_on_data(result: Probing) -> None:
         f"durrani2021-{name}"
         for name in ("forgotten-above", "kept-below", "neurons-move-down", "less-distributed", "schedule-suffices")
     }
+
+
+@pytest.fixture(scope="module")
+def few_to_train(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tags that no word tells, of few training sentences and many test sentences."""
+    path, generator = tmp_path_factory.mktemp("few"), np.random.default_rng(0)
+    words = sorted({w for s in tiny.SENTENCES for w in s.lower().split() if w.isalpha()})
+    for split, n in (("train", 24), ("dev", 60), ("test", 1000)):
+        rows = [
+            {"words": [words[k] for k in generator.integers(len(words), size=6)],
+             "tag": [("a", "b")[k] for k in generator.integers(2, size=6)]}
+            for _ in range(n)
+        ]  # fmt: skip
+        (path / f"{split}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    return path
+
+
+@pytest.mark.parametrize(("known", "verdict"), [(0.2, HOLDS), (1.0, OPEN)])
+def test_bottom_neurons_are_judged_over_training_sentences_too(
+    checkpoints: Path, few_to_train: Path, monkeypatch: pytest.MonkeyPatch, known: float, verdict: str
+) -> None:
+    """All neurons of the base hold the tag; after tuning a fifth of them, or all as before.
+
+    Then only chance tells the models apart, though their intervals over 1000 test sentences do not meet.
+    """
+
+    def planted(plan: Plan, spec: ModelSpec, surveyed: Survey, running: Run) -> dict[str, MemoryRows]:
+        tuned = spec.label == "tuned"
+        generator = torch.Generator().manual_seed(4 + tuned)
+        shape = len(plan.layers(surveyed)), 1, surveyed.width
+        strength = 0.4 * (torch.rand(shape, generator=generator) < (known if tuned else 1.0))
+        return {
+            split: MemoryRows(
+                list(torch.randn(shape[0], len(y), shape[2], generator=generator) + strength * (2 * y[:, None] - 1))
+            )
+            for split, y in plan.tags.items()
+        }
+
+    monkeypatch.setattr(study, "read_model", planted)
+    monkeypatch.setattr(streamed, "FEWEST_STEPS", 60)
+    models = [str(checkpoints / name) for name in ("base", "tuned")]
+    options = replace(SMALL, neurons=True, layers=(0, 1, 2, 3))
+    got = study.probe(models, corpus=few_to_train, property="tag", options=options)
+    found = next(s for s in got.statements if "less-distributed" in s.id)
+    before, after = (p.bottom for p in got.neuron_probes)
+    assert before.low > after.high or after.low > before.high
+    assert found.verdict == verdict
 
 
 def test_a_saved_result_is_the_same_and_draws(result: Probing, tmp_path: Path) -> None:

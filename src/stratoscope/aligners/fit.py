@@ -55,13 +55,13 @@ def check_method(method: str, *, paper: bool = False) -> None:
 
 def checked(x: Any, y: Any) -> tuple[Tensor, Tensor]:
     """Two matrices of as many finite rows, in float64."""
-    found = [as_tensor(rows) for rows in (x, y)]
-    for rows, name in zip(found, "xy", strict=True):
+    tensors = [as_tensor(rows) for rows in (x, y)]
+    for rows, name in zip(tensors, "xy", strict=True):
         if rows.ndim != 2 or not rows.shape[1]:
             raise StratoscopeError(f"expected {name} as a matrix of rows, got shape {tuple(rows.shape)}")
         if not bool(rows.double().sum().isfinite()):
             raise StratoscopeError(f"{name} has values that are not finite; check where its rows come from")
-    x, y = found
+    x, y = tensors
     if len(x) != len(y):
         raise StratoscopeError(
             f"expected paired rows, got {len(x)} of x and {len(y)} of y; row i of both must be the same text"

@@ -143,8 +143,8 @@ class Free(Network):
             nn.init.zeros_(p)
 
     def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.linear(x) + self.net(x)
-        return found
+        mapped: Tensor = self.linear(x) + self.net(x)
+        return mapped
 
 
 class PaperFree(Network):
@@ -158,8 +158,8 @@ class PaperFree(Network):
         self.net = mlp(features, features, features, features, targets)
 
     def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.net(x)
-        return found
+        mapped: Tensor = self.net(x)
+        return mapped
 
 
 def xavier_(network: nn.Module, generator: torch.Generator) -> None:

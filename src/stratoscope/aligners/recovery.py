@@ -19,6 +19,6 @@ def principal_components(rows: Tensor, features: int) -> Tensor:
     """The first principal components of rows, in units of the largest one's deviation: what a truth is applied to."""
     centred = rows.double() - rows.double().mean(0)
     _, _, v = torch.linalg.svd(centred, full_matrices=False)
-    found = centred @ v[:features].T
-    scaled: Tensor = found / found[:, 0].std()
+    components = centred @ v[:features].T
+    scaled: Tensor = components / components[:, 0].std()
     return scaled

@@ -18,9 +18,9 @@ IntArray = npt.NDArray[np.int64]
 
 def score_map(g: Map, x: Tensor, y: Tensor, *, seed: int = 0) -> Fit:
     """Judge a map on test rows."""
-    found = g(x)
-    around, inversion = row_errors(y.double().mean(0), y), inversion_error(g, x, found)
-    return scores(g.method, row_errors(found, y), around, y.shape[1], inversion=inversion, seed=seed)
+    mapped = g(x)
+    around, inversion = row_errors(y.double().mean(0), y), inversion_error(g, x, mapped)
+    return scores(g.method, row_errors(mapped, y), around, y.shape[1], inversion=inversion, seed=seed)
 
 
 def inversion_error(g: Map, x: Tensor, found: Tensor) -> float:
@@ -52,8 +52,8 @@ def scores(
 
 def relative(error: Values, around: Values) -> Values:
     """Relative error; NaN where the second space does not vary."""
-    found: Values = np.divide(error, around, out=np.full(np.shape(error), np.nan), where=np.asarray(around) > 0)
-    return found
+    ratio: Values = np.divide(error, around, out=np.full(np.shape(error), np.nan), where=np.asarray(around) > 0)
+    return ratio
 
 
 def resamples(n: int, *, texts: IntArray | None = None, seed: int = 0, number: int = RESAMPLES) -> Values:

@@ -56,8 +56,8 @@ class Dense(nn.Module):
         self.weight, self.network = nn.Parameter(weight), network
 
     def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.network(x @ self.weight)
-        return found
+        mapped: Tensor = self.network(x @ self.weight)
+        return mapped
 
 
 def fit_network(method: str, x: Space, y: Space, *, seed: int = 0, schedule: Schedule | None = None) -> Map:

@@ -86,11 +86,12 @@ def _neurons(result: Probing, name: str) -> NeuronProbes:
 
 
 def _less_distributed(result: Probing, *, base: str, tuned: str) -> Evidence:
+    """Which neurons are at the bottom is itself chance: they are ranked and trained anew on the same resamples."""
     one, two = (_neurons(result, name) for name in (base, tuned))
-    drawn = one.replicates[:, 2] - two.replicates[:, 2]
+    drawn = one.bottom_resampled - two.bottom_resampled
     return Evidence(
         d=np.concatenate([[one.bottom.value - two.bottom.value], drawn]),
-        interval=INTERVAL,
+        interval=result.over_splits,
         numbers={
             "bottom_base": one.bottom.value,
             "bottom_tuned": two.bottom.value,
@@ -102,12 +103,12 @@ def _less_distributed(result: Probing, *, base: str, tuned: str) -> Evidence:
 
 
 def _neurons_move_down(result: Probing, *, base: str, tuned: str) -> Evidence:
-    """Both models are ranked anew on the same resamples of the training sentences, with their own penalties."""
+    """Both models are ranked anew on the same resamples of the sentences."""
     _losses(result, base, tuned)  # refuses other and too few layers
     one, two = (result.depths(_neurons(result, name).model) for name in (base, tuned))
     return Evidence(
         d=one - two,
-        interval=result.over_training,
+        interval=result.over_splits,
         numbers={"depth_base": float(one[0]), "depth_tuned": float(two[0])},
     )
 
@@ -189,17 +190,17 @@ CLAIMS = (
 def judge_probing(result: Probing) -> tuple[Statement, ...]:
     """Claims about a base model and each that was tuned from it, then about the schedule."""
     base, *tuned = [m.name for m in result.models]
-    found = []
+    statements = []
     on_layers = [FORGOTTEN_ABOVE, KEPT_BELOW]
     on_neurons = [NEURONS_MOVE_DOWN, LESS_DISTRIBUTED] if result.neuron_probes else []
     for name in tuned:
         about = {"base": base, "tuned": name, "property": str(result.data.get("property", ""))}
         for claim in (*on_layers, *on_neurons):
-            found.append(_judged(claim, result, about, [base, name], base, base=base, tuned=name))
+            statements.append(_judged(claim, result, about, [base, name], base, base=base, tuned=name))
     for name in dict.fromkeys(p.model for p in result.layers.probes if p.solver == PUBLISHED):
         about = {"model": name, "property": str(result.data.get("property", ""))}
-        found.append(_judged(SCHEDULE_SUFFICES, result, about, [name], name, model=name))
-    return tuple(found)
+        statements.append(_judged(SCHEDULE_SUFFICES, result, about, [name], name, model=name))
+    return tuple(statements)
 
 
 def _judged(

@@ -44,8 +44,8 @@ def _two_blocks(scores: Scores, *, base: str, tuned: str, control: str | None = 
             numbers={"contrast_tuned": float(within[0] - between[0]), name: float(own_within[0] - own_between[0])},
         )
 
-    found = beside(base, "contrast_base")
-    return found if control is None else _with_control(found, beside(control, "contrast_control"))
+    evidence = beside(base, "contrast_base")
+    return evidence if control is None else _with_control(evidence, beside(control, "contrast_control"))
 
 
 def _with_control(evidence: Evidence, beside: Evidence) -> Evidence:
@@ -88,14 +88,14 @@ def _alike_across(scores: Scores, *, tuned: str, other: str, control: str | None
     halves = ("similarity_lower", "similarity_upper")
     alike = {name: scores.mean_between(tuned, other, (k, k)) for k, name in enumerate(halves)}
     crossed = scores.mean_between(tuned, other, (0, 1), (1, 0))
-    found = scores.evidence(
+    evidence = scores.evidence(
         raising=alike,
         lowering={"similarity_crossed": crossed},
         difference=lambda s: np.minimum(*(s[name] for name in halves)) - s["similarity_crossed"],
         least_of=np.stack([alike[name] - crossed for name in halves], axis=-1),
     )
     if control is None:
-        return found
+        return evidence
     floor = {f"{name}_control": scores.mean_between(tuned, control, (k, k)) for k, name in enumerate(halves)}
     beside = scores.evidence(
         raising=alike,
@@ -103,7 +103,7 @@ def _alike_across(scores: Scores, *, tuned: str, other: str, control: str | None
         difference=lambda s: np.minimum(*(s[name] - s[f"{name}_control"] for name in halves)),
         least_of=np.stack([alike[name] - floor[f"{name}_control"] for name in halves], axis=-1),
     )
-    return _with_control(found, beside)
+    return _with_control(evidence, beside)
 
 
 def _top_droppable(depth: Depth) -> Evidence:

@@ -35,21 +35,21 @@ OVER_ROWS = Interval(0.95, PERCENTILES)
 def _drawn(fit: Fit) -> Values:
     """(1 + resamples,): relative error and its resamples."""
     assert fit.replicates is not None
-    found: Values = np.concatenate([[fit.error.value], fit.replicates])
-    return found
+    values: Values = np.concatenate([[fit.error.value], fit.replicates])
+    return values
 
 
 def _errors(result: Alignment, method: str, group: str = "models") -> tuple[Values, tuple[int, ...]]:
     """(1 + resamples, blocks): relative error of each block, mean over pairs of models; and the blocks."""
-    blocks, found = [], []
+    blocks, errors = [], []
     for k in result.layers(group):
         fits = [_drawn(f.fit) for f in result.of(method, group, k)]
         if k and fits and not np.isnan([f[0] for f in fits]).any():
             blocks.append(k)
-            found.append(np.mean(fits, axis=0))
-    if not found:
+            errors.append(np.mean(fits, axis=0))
+    if not errors:
         raise CannotTellError(MISSING, f"no fits of {method} between {group}")
-    return np.stack(found, axis=1), tuple(blocks)
+    return np.stack(errors, axis=1), tuple(blocks)
 
 
 def lower_align_better(result: Alignment, *, method: str) -> Evidence:
@@ -70,8 +70,8 @@ def tuning_lowers(result: Alignment, *, method: str) -> Evidence:
 
 
 def attention_stays(result: Alignment, *, method: str) -> Evidence:
-    found = tuning_lowers(result, method=method)
-    return Evidence(-found.d, OVER_ROWS, found.numbers)
+    evidence = tuning_lowers(result, method=method)
+    return Evidence(-evidence.d, OVER_ROWS, evidence.numbers)
 
 
 def inn_beats_linear(result: Alignment) -> Evidence:
@@ -118,8 +118,8 @@ def norm_drops(curve: Curve) -> Evidence:
 def injection_keeps(result: Injection, *, method: str) -> Evidence:
     second = result.own[1]
     one = next(i for i in result.injected if i.name == method)
-    own, found = (np.concatenate([[i.value.value], i.replicates]) for i in (second, one))
-    return Evidence(found - own, OVER_ROWS, {"injected": float(found[0]), "own": float(own[0])})
+    own, injected = (np.concatenate([[i.value.value], i.replicates]) for i in (second, one))
+    return Evidence(injected - own, OVER_ROWS, {"injected": float(injected[0]), "own": float(own[0])})
 
 
 PAPER = "Ren et al. 2023"
@@ -179,13 +179,13 @@ def judge_alignment(result: Alignment) -> tuple[Statement, ...]:
     """Claims about layers of pairs of models."""
     method, unit = result.judged, str(result.data.get("unit"))
     several = len(result.layers()) > 1
-    found = [_judged(LOWER_BETTER, result, {"method": method, "unit": unit}, method=method)] if several else []
+    statements = [_judged(LOWER_BETTER, result, {"method": method, "unit": unit}, method=method)] if several else []
     if any(f.group == "before" for f in result.fits):
         tuned = ATTENTION_STAYS if unit == "attention" else TUNING_LOWERS
-        found.append(_judged(tuned, result, {"method": method, "unit": unit}, method=method))
+        statements.append(_judged(tuned, result, {"method": method, "unit": unit}, method=method))
     if INN in result.methods:
-        found.append(_judged(INN_BEATS, result, {"unit": unit}))
-    return (*found, *(_judged(NORM_DROPS, c, {"model": c.name, "unit": unit}) for c in result.norms if several))
+        statements.append(_judged(INN_BEATS, result, {"unit": unit}))
+    return (*statements, *(_judged(NORM_DROPS, c, {"model": c.name, "unit": unit}) for c in result.norms if several))
 
 
 def judge_recovery(result: Recovery) -> tuple[Statement, ...]:

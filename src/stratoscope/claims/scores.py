@@ -64,10 +64,10 @@ class Scores:
 
     def splits(self, model: str) -> tuple[Values, Values]:
         """Mean within and mean between the blocks of the model's best split, (1 + resamples,) each."""
-        found = best_splits(self.matrix.between(model, model))
-        if found is None:
+        splits = best_splits(self.matrix.between(model, model))
+        if splits is None:
             raise CannotTellError(FEW_LAYERS, f"two blocks need {FEWEST_LAYERS} layers of {model} that vary")
-        return found[1:]
+        return splits[1:]
 
     def mean_between(self, first: str, second: str, *halves: tuple[int, int]) -> Values:
         """Mean similarity of halves of two models (0 lower, 1 upper), over all pairs of halves that are given."""

@@ -44,7 +44,7 @@ def judge_comparison(comparison: Comparison) -> tuple[Statement, ...]:
     judge = _Judge(comparison)
     trained = [m for m in comparison.models if not m.is_control]
     pairs = [(a, b) for a, b in _tuned_pairs(trained) if not unchanged(comparison, a, b)]
-    found = [s for base, tuned in pairs for s in judge.tuned(base, tuned)]
+    statements = [s for base, tuned in pairs for s in judge.tuned(base, tuned)]
     known = {m.family for m in trained} - {SAVED}
     for first, second in combinations(trained, 2):
         saved = [m.name for m in (first, second) if m.family == SAVED]
@@ -52,14 +52,14 @@ def judge_comparison(comparison: Comparison) -> tuple[Statement, ...]:
             continue
         roles = {"first": first.name, "second": second.name}
         if first.family == second.family in known and len(known) > 1:
-            found.append(judge.on_scores(wu2020.FAMILY_MORE_ALIKE, roles))
+            statements.append(judge.on_scores(wu2020.FAMILY_MORE_ALIKE, roles))
         unknown_kind = Reason(
             MISSING, f"{' and '.join(saved)}: saved activations do not say which architecture made them"
         )
         across = replace(judge, guard=unknown_kind) if saved else judge
-        found.append(across.on_scores(wu2020.LOWER_MORE_ALIKE, roles))
-    found += [judge.on_scores(wu2020.ADJACENT_MORE_ALIKE, {"model": m.name}) for m in trained]
-    return (*found, *judge.localization(pairs))
+        statements.append(across.on_scores(wu2020.LOWER_MORE_ALIKE, roles))
+    statements += [judge.on_scores(wu2020.ADJACENT_MORE_ALIKE, {"model": m.name}) for m in trained]
+    return (*statements, *judge.localization(pairs))
 
 
 def judge_freezing(runs: Sequence[Finetuned]) -> tuple[Statement, ...]:
@@ -74,7 +74,7 @@ def judge_pruning(runs: Sequence[Finetuned]) -> tuple[Statement, ...]:
 
 def _top_and_bottom(claim: Claim, runs: Sequence[tuple[Finetuned, str]]) -> tuple[Statement, ...]:
     """A claim about runs, each with what was done to it (`top:k` or `bottom:k`)."""
-    found = []
+    pairs = []
     for base, task in dict.fromkeys((str(r.base["name"]), str(r.task["name"])) for r, _ in runs):
         own: dict[str, list[Finetuned]] = {}
         for r, how in runs:
@@ -88,8 +88,8 @@ def _top_and_bottom(claim: Claim, runs: Sequence[tuple[Finetuned, str]]) -> tupl
             guard = None if learnt else Reason(MODEL_AT_CHANCE, f"no run of {base} beats always the commonest label")
             outcome = weigh(claim, claim.statistic(own, top=top, bottom=bottom))
             about = {"base": base, "task": task, "top": top, "bottom": bottom}
-            found.append(statement(claim, outcome, about=about, subject=[base, task, top], guard=guard))
-    return tuple(found)
+            pairs.append(statement(claim, outcome, about=about, subject=[base, task, top], guard=guard))
+    return tuple(pairs)
 
 
 def judge_attention(attention: Attention) -> tuple[Statement, ...]:
@@ -106,13 +106,13 @@ def judge_attention(attention: Attention) -> tuple[Statement, ...]:
         return judge.on_scores(replace(claim, only=measure), roles, premise=premise)
 
     pairs = _tuned_pairs(trained)
-    found = [
+    statements = [
         on(wu2020.ATTENTION_TOP_CHANGES_MORE, {"base": base, "tuned": tuned}, judge.premise(base, tuned))
         for base, tuned in pairs
     ]
-    found += [on(wu2020.FIRST_RECURS, {"model": m.name}) for m in trained]
+    statements += [on(wu2020.FIRST_RECURS, {"model": m.name}) for m in trained]
     if len(trained) > 2:
-        found.append(on(wu2020.FAMILIES_ALIKE, {}))
+        statements.append(on(wu2020.FAMILIES_ALIKE, {}))
     if {"js", "ckasim"} <= set(attention):
         heads, aggregate = (Scores.of(attention, name) for name in ("js", "ckasim"))
         control = next((m.name for m in attention.models if m.is_control), None)
@@ -120,8 +120,8 @@ def judge_attention(attention: Attention) -> tuple[Statement, ...]:
             if not _same_shape(first, second):
                 roles = {"first": first.name, "second": second.name}
                 outcome = _outcome(wu2020.HEADS_MATCH_MORE, heads, **roles, aggregate=aggregate, control=control)
-                found.append(judge.statement(wu2020.HEADS_MATCH_MORE, outcome, roles, "js, ckasim"))
-    return tuple(found)
+                statements.append(judge.statement(wu2020.HEADS_MATCH_MORE, outcome, roles, "js, ckasim"))
+    return tuple(statements)
 
 
 def judge_depth(depth: Depth) -> tuple[Statement, ...]:
@@ -152,26 +152,26 @@ def judge_study(study: Study) -> tuple[Statement, ...]:
     Where the first tuned model has not learnt its task, no claim is judged.
     """
     guard = None if study.depth is None else at_chance(study.depth)
-    found: list[Statement] = []
+    statements: list[Statement] = []
     first, *others = study.tuned
     for unit, comparison in study.comparisons.items():
         judge = _Judge(comparison, unit, guard, study.control)
         if unchanged(comparison, study.base, first):
             continue
         for name in study.tuned:
-            found += judge.tuned(study.base, name)
-        found.append(judge.on_scores(phang2021.TOP_UNLIKE_BASE, {"base": study.base, "tuned": first}))
+            statements += judge.tuned(study.base, name)
+        statements.append(judge.on_scores(phang2021.TOP_UNLIKE_BASE, {"base": study.base, "tuned": first}))
         if others:
             roles = {"first": first, "second": others[0], "base": study.base}
-            found.append(judge.on_scores(phang2021.RESTARTS_AGREE, roles))
+            statements.append(judge.on_scores(phang2021.RESTARTS_AGREE, roles))
         for name in study.across:
             premise, control = f"{name} was tuned on the same task", judge.control_of(study.base)
             roles = {"tuned": first, "other": name}
-            found.append(judge.on_scores(phang2021.ALIKE_ACROSS, roles, premise=premise, control=control))
+            statements.append(judge.on_scores(phang2021.ALIKE_ACROSS, roles, premise=premise, control=control))
     if study.localization is not None:
         judge = _Judge(study.localization, LOCALIZATION, guard)
-        found += judge.localization([(study.base, name) for name in study.tuned])
-    return (*found, *(judge_depth(study.depth) if study.depth is not None else ()))
+        statements += judge.localization([(study.base, name) for name in study.tuned])
+    return (*statements, *(judge_depth(study.depth) if study.depth is not None else ()))
 
 
 def unchanged(comparison: Comparison, base: str, tuned: str) -> bool:
@@ -257,12 +257,12 @@ class _Judge:
     def _with_others(self, claim: Claim, parts: Mapping[str, str], measure: str, outcome: Outcome) -> Evidence | None:
         """The evidence, with how many of the other measures reach a verdict, and how many of them the same."""
         verdicts = [self._by(m, claim, parts).verdict for m in self.comparison if m != measure]
-        told = [v for v in verdicts if v != OPEN]
-        evidence, agreeing = outcome.evidence, told.count(outcome.verdict)
-        if evidence is None or not told:
+        decided = [v for v in verdicts if v != OPEN]
+        evidence, agreeing = outcome.evidence, decided.count(outcome.verdict)
+        if evidence is None or not decided:
             return evidence
-        counts = {"other_measures": float(len(told)), "other_measures_agreeing": float(agreeing)}
-        agreement = f"{agreeing} of {len(told)} other measures agree"
+        counts = {"other_measures": float(len(decided)), "other_measures_agreeing": float(agreeing)}
+        agreement = f"{agreeing} of {len(decided)} other measures agree"
         note = f"{evidence.note}; {agreement}" if evidence.note else agreement
         return replace(evidence, numbers={**evidence.numbers, **counts}, note=note)
 
@@ -303,7 +303,11 @@ def _same_shape(first: ModelInfo, second: ModelInfo) -> bool:
 
 
 def _tuned_pairs(trained: Sequence[ModelInfo]) -> list[tuple[str, str]]:
-    """Pairs of which the second may have been made from the first; where a model's base is known, no other is."""
+    """Pairs of which the second may have been made from the first.
+
+    Where a model's base is known, no other is; else it is the first model of the same shape: base, tuned, tuned.
+    """
     pairs = [(b, a) if a.base == b.name else (a, b) for a, b in combinations(trained, 2) if _same_shape(a, b)]
     names = {m.name for m in trained}
-    return [(a.name, b.name) for a, b in pairs if b.base == a.name or b.base not in names]
+    first = {m.name: next(o.name for o in trained if _same_shape(o, m)) for m in trained}
+    return [(a.name, b.name) for a, b in pairs if b.base == a.name or (b.base not in names and first[b.name] == a.name)]

@@ -124,9 +124,9 @@ class Localization:
     @classmethod
     def of(cls, comparison: Comparison) -> Localization:
         """Of a comparison that holds neuronsim and svsim; z-scored where its findings are."""
-        found = comparison.findings
-        standardise = bool(found.get("localization_standardised", False))
-        chance = found.get("localization_chance")
+        findings = comparison.findings
+        standardise = bool(findings.get("localization_standardised", False))
+        chance = findings.get("localization_chance")
         if chance is None and isinstance(comparison.data.get("rows"), int):
             chance = localization_chance(comparison, standardise=standardise)
         curves = localization_curves(comparison, standardise=standardise)

@@ -33,9 +33,9 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
             raise unknown_name("command", args[0], self.list_commands(ctx))
-        found = super().resolve_command(ctx, args)
-        ctx.meta[CHOSEN] = found[1]  # shared by the contexts of nested groups: the innermost is the last to say
-        return found
+        resolved = super().resolve_command(ctx, args)
+        ctx.meta[CHOSEN] = resolved[1]  # shared by the contexts of nested groups: the innermost is the last to say
+        return resolved
 
     def invoke(self, ctx: Any) -> Any:
         try:

@@ -17,13 +17,13 @@ LIBRARIES = ("stratoscope", "torch", "transformers", "tokenizers", "accelerate",
 @cache
 def versions() -> dict[str, str]:
     """Installed versions of Python and of the libraries that numbers depend on."""
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for name in LIBRARIES:
         try:
-            found[name] = version(name)
+            installed[name] = version(name)
         except PackageNotFoundError:  # a source tree that was never installed
-            found[name] = "unknown"
-    return found
+            installed[name] = "unknown"
+    return installed
 
 
 def sources() -> list[Path]:

@@ -11,8 +11,9 @@ import numpy.typing as npt
 Array = npt.NDArray[np.generic]
 Values = npt.NDArray[np.float64]
 
-BOOTSTRAP, JACKKNIFE, PERCENTILES = METHODS = ("bootstrap", "jackknife", "percentiles")
-"""Estimate ± t · deviation over resamples; the same over groups left out in turn; quantiles over resamples."""
+BOOTSTRAP, BIASED, JACKKNIFE, PERCENTILES = METHODS = ("bootstrap", "bootstrap and bias", "jackknife", "percentiles")
+"""Estimate ± t · deviation over resamples; · their distance from the estimate; · deviation over groups left out in
+turn; or quantiles over resamples."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,8 @@ def spread(
 
     - bootstrap: estimate ± t · deviation · sqrt(g / (g - 1)) over g sentences: a resample's spread is about the
       sample's own mean; t is Student's with as many replicates, at most g, less one;
+    - bootstrap and bias: the same with the root mean square distance from the estimate, deviation² + bias², for an
+      estimate after a choice, which jumps: its resamples need not lie about it (Efron & Tibshirani 1993, ch. 10);
     - jackknife: estimate ± t · sqrt((g-1)/g Σ (θₖ - mean)²) over g groups left out in turn (Efron & Stein 1981);
     - percentiles: quantiles of the replicates (Efron 1979).
     """
@@ -78,8 +81,9 @@ def spread(
         low, high = np.quantile(replicates, edges, axis=0)
         return np.asarray(low), np.asarray(high)
     g = interval.groups
-    if interval.method == BOOTSTRAP:
-        error = replicates.std(axis=0, ddof=1) * math.sqrt(g / (g - 1))
+    if interval.method in (BOOTSTRAP, BIASED):
+        bias = replicates.mean(axis=0) - estimate if interval.method == BIASED else 0.0
+        error = np.hypot(replicates.std(axis=0, ddof=1) * math.sqrt(g / (g - 1)), bias)
     else:
         k = len(replicates)
         error = np.sqrt((k - 1) / k * np.square(replicates - replicates.mean(axis=0)).sum(axis=0))

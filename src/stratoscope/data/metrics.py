@@ -158,8 +158,8 @@ def _on_resamples(metric: Metric, scores: npt.ArrayLike, labels: npt.ArrayLike, 
     if all(part is _accuracy for _, part in metric.parts):
         right = np.stack([predictions == truth for predictions, _ in decided])
         return _resampled_means(right, seed, number).reshape(number, *lead)
-    found = [[metric._judge(p[rows], truth[rows]) for p, _ in decided] for rows in resamples(len(truth), seed, number)]
-    return np.array(found).reshape(number, *lead)
+    judged = [[metric._judge(p[rows], truth[rows]) for p, _ in decided] for rows in resamples(len(truth), seed, number)]
+    return np.array(judged).reshape(number, *lead)
 
 
 def resamples(n: int, seed: int, number: int) -> Iterator[Rows]:

@@ -60,10 +60,10 @@ class Tagged:
     ) -> npt.NDArray[np.int64]:
         """The number of each word's tag; -1 for one that training does not have, -2 for none."""
         number = {tag: k for k, tag in enumerate(self.tags)} | {NONE: -2}
-        found = np.empty(len(sentence), dtype=np.int64)
+        numbers = np.empty(len(sentence), dtype=np.int64)
         for k, text in enumerate(self.at(split, sentence, word)):
-            found[k] = number.get(text[1], -1)
-        return found
+            numbers[k] = number.get(text[1], -1)
+        return numbers
 
     def at(self, split: str, sentence: npt.NDArray[np.int64], word: npt.NDArray[np.int64]) -> Iterator[tuple[str, str]]:
         """Each word with its tag."""
@@ -205,7 +205,7 @@ def _json_sentences(path: Path, property: str) -> Iterator[Sentence]:
 def _files(folder: Path) -> dict[str, Path]:
     """The file of each split in a folder; training at least."""
     inside = sorted(f for f in folder.iterdir() if f.is_file() and f.suffix.lower() in EXTENSIONS)
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for split, names in NAMES.items():
         several = [f for f in inside if any(name in f.stem.lower() for name in names)]
         if len(several) > 1:
@@ -213,13 +213,13 @@ def _files(folder: Path) -> dict[str, Path]:
                 f"--corpus {folder}: expected one file of {split} sentences, got {', '.join(f.name for f in several)};"
                 " keep one in the folder"
             )
-        found |= {split: several[0]} if several else {}
-    if "train" not in found:
+        files |= {split: several[0]} if several else {}
+    if "train" not in files:
         raise StratoscopeError(
             f"--corpus {folder}: expected a file with 'train' in its name ({', '.join(EXTENSIONS)}), got"
             f" {', '.join(f.name for f in inside) or 'none'}"
         )
-    return found
+    return files
 
 
 def _completed(splits: Mapping[str, Corpus], seed: int) -> dict[str, Corpus]:

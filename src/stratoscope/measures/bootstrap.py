@@ -91,7 +91,7 @@ def bootstrap(
     groups = min(replicates, sentences)
     left = min(int(_without(sentence, k, groups, seed).sum()) for k in range(groups))
     why = {r.name: _why_withheld(r, sentences, left, max(widths)) for r in wanted}
-    found = {name: Resampled(None, note=text) for name, text in why.items() if text}
+    resampled = {name: Resampled(None, note=text) for name, text in why.items() if text}
     for method in (BOOTSTRAP, JACKKNIFE):
         some = [r for r in wanted if not why[r.name] and r.measure.repeats == (method == BOOTSTRAP)]
         if not some:
@@ -102,8 +102,8 @@ def bootstrap(
         for request in some:
             drawn = done[request.name].numpy()
             low, high = spread(values[request.name].numpy(), drawn, interval, bounds=request.measure.bounds)
-            found[request.name] = Resampled(drawn, low, high, interval)
-    return {r.name: found[r.name] for r in wanted}
+            resampled[request.name] = Resampled(drawn, low, high, interval)
+    return {r.name: resampled[r.name] for r in wanted}
 
 
 def _why_withheld(request: Request, sentences: int, left: int, width: int) -> str:
@@ -133,20 +133,20 @@ def _replicates(
     light = [r.name for r in wanted if r.name in weighted.NAMES and method == BOOTSTRAP and few]
     heavy = [r.name for r in wanted if r.name not in light]
     shared = {"rows": rows, "sentence": sentence, "seed": seed, "memory": run.memory / run.engine.workers}
-    label, found = f"{method} over sentences", dict[str, Tensor]()
+    label, replicates = f"{method} over sentences", dict[str, Tensor]()
     if light:
         spans = [(first, min(first + TOGETHER, number)) for first in range(0, number, TOGETHER)]
         items = [{"measures": light, "first": first, "last": last} for first, last in spans]
         sizes = [last - first for first, last in spans]
         parts = run.map(_reweighted, items, name="weights", key=[key, seed], label=label, shared=shared, weights=sizes)
-        found |= {name: torch.cat([part[name] for part in parts]) for name in light}
+        replicates |= {name: torch.cat([part[name] for part in parts]) for name in light}
     if heavy:
         # A resample is the same however many there are; a group that is left out is not.
         work, of = (_resampled, {}) if method == BOOTSTRAP else (_left_out, {"number": number})
         items = [{"measures": heavy, "replicate": k, **of} for k in range(number)]
         parts = run.map(work, items, name=method, key=[key, seed], label=label, shared=shared)
-        found |= {name: torch.stack([part[name] for part in parts]) for name in heavy}
-    return found
+        replicates |= {name: torch.stack([part[name] for part in parts]) for name in heavy}
+    return replicates
 
 
 def _drawn(shared: Any, replicate: int) -> Tensor:
@@ -181,8 +181,8 @@ def _scores(index: Tensor, shared: Any, item: Item) -> Tensors:
     rows = shared["rows"]
     layers = range(rows.layers)
     held = MemoryRows([gather(rows, k) for k in layers], [rows.eps(k) for k in layers], [rows.loss(k) for k in layers])
-    wanted = [parse(name) for name in item["measures"]]
-    scoring = score_layers(Subset(held, index), wanted, run=Run(memory=shared["memory"]), seed=shared["seed"])
+    requested = [parse(name) for name in item["measures"]]
+    scoring = score_layers(Subset(held, index), requested, run=Run(memory=shared["memory"]), seed=shared["seed"])
     return {name: s.values for name, s in scoring.scored.items()}
 
 

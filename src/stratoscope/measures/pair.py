@@ -123,17 +123,17 @@ class Pair:
             narrow = self.working[: m.shape[0], : m.shape[1]]
             u, rho = _vectors(narrow if wide else narrow.T)
             _separate_(u, rho, a)
-            seen = self._far_seen_by_near(wide)
+            products = self._far_seen_by_near(wide)
         if not len(rho) or rho[-1] < FAINT:
             u, rho = _vectors(a)
             near, far = near.double(), far.double()
-            seen = a @ far
+            products = a @ far
         if rho[-1] < TINY:
             u, rho, vh = torch.linalg.svd(a, full_matrices=False)
-            found = u.T @ near, vh @ far
+            directions = u.T @ near, vh @ far
         else:
-            found = u.T @ near, (u.T @ seen).div_(rho[:, None])
-        return (rho, *(found if wide else found[::-1]))
+            directions = u.T @ near, (u.T @ products).div_(rho[:, None])
+        return (rho, *(directions if wide else directions[::-1]))
 
     def _far_seen_by_near(self, wide: bool) -> Tensor:
         """Neurons of the layer with more components, through the truncated product: what is cut off is taken away."""

@@ -107,6 +107,6 @@ def _draw(shared: Any, item: Item) -> Tensors:
     own, other = matched_rows(shared["sentence"], generator, item["most_rows"])
     losses = [rows.loss(x), rows.loss(y)]
     both = MemoryRows([gather(rows, x, own), gather(rows, y, other)], [rows.eps(x), rows.eps(y)], losses)
-    wanted = [parse(name) for name in item["measures"]]
-    scoring = score_layers(both, wanted, run=Run(memory=shared["memory"]), seed=item["seed"])
+    requested = [parse(name) for name in item["measures"]]
+    scoring = score_layers(both, requested, run=Run(memory=shared["memory"]), seed=item["seed"])
     return {name: torch.stack([s.values[0, 1], s.values[1, 0]]) for name, s in scoring.scored.items()}

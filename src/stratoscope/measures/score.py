@@ -184,8 +184,8 @@ def _transform(shared: Any, item: Item) -> Tensors:
     basis, dtype = _basis(shared["bases"][item["layer"]], transforms=True), torch.float64 if shared["precise"] else None
     out: dict[str, Tensor] = {}
     for c in range(item["first"], item["last"]):
-        found = basis.coordinates(shared["rows"].chunk(item["layer"], c), dtype)
-        out |= {f"{what}.{c:05d}": values for what, values in found.items()}
+        coordinates = basis.coordinates(shared["rows"].chunk(item["layer"], c), dtype)
+        out |= {f"{what}.{c:05d}": values for what, values in coordinates.items()}
     return out
 
 
@@ -227,7 +227,7 @@ def _tiles(layers: int) -> list[tuple[Pairing, ...]]:
 
 def _assemble(request: Request, done: Sequence[Tensors], tiles: Sequence[tuple[Pairing, ...]], layers: int) -> Scored:
     values = torch.full((layers, layers), math.nan, dtype=torch.float64)
-    found: dict[str, dict[Pairing, Tensor]] = {}
+    assembled: dict[str, dict[Pairing, Tensor]] = {}
     for scores, pairs in zip(done, tiles, strict=True):
         for (i, j), (forward, backward) in zip(pairs, scores[request.name].tolist(), strict=True):
             values[i, j], values[j, i] = forward, backward
@@ -235,8 +235,8 @@ def _assemble(request: Request, done: Sequence[Tensors], tiles: Sequence[tuple[P
             name, _, where = key.partition("|")
             if where and name.startswith(f"{request.measure.name}.") and request.top == 1:
                 i, j = (int(k) for k in where.split("|"))
-                found.setdefault(name, {})[i, j] = value
-    return Scored(values.clamp(*request.measure.bounds), {name: _stack(of, layers) for name, of in found.items()})
+                assembled.setdefault(name, {})[i, j] = value
+    return Scored(values.clamp(*request.measure.bounds), {name: _stack(of, layers) for name, of in assembled.items()})
 
 
 def _stack(of: Mapping[Pairing, Tensor], layers: int) -> Tensor:

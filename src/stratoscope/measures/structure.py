@@ -46,8 +46,8 @@ def best_split(matrix: Matrix) -> Split | None:
     The diagonal is left out, asymmetric scores are averaged over both directions, and constant layers do not count.
     Any smooth matrix has a best split: judge a contrast only beside that of the untuned model.
     """
-    found = best_splits(replace(matrix, replicates=None))
-    return None if found is None else Split(*(of[0].item() for of in found))
+    splits = best_splits(replace(matrix, replicates=None))
+    return None if splits is None else Split(*(of[0].item() for of in splits))
 
 
 def best_splits(matrix: Matrix) -> tuple[Array, Values, Values] | None:
@@ -158,17 +158,17 @@ def findings(comparison: Comparison, *, standardise: bool = False) -> dict[str, 
         first, *others = matrix.models
         curves = {second: drift(matrix, first, second) for second in others}
         drifts[name] = [_plain_drift(first, second, c) for second, c in curves.items() if c is not None]
-    found: dict[str, Any] = {"blocks": blocks, "drift": {k: v for k, v in drifts.items() if v}}
+    structure: dict[str, Any] = {"blocks": blocks, "drift": {k: v for k, v in drifts.items() if v}}
     if set(LOCALIZING) <= set(comparison):
-        found["localization"] = localization(comparison, standardise=standardise)
-        found["localization_standardised"] = standardise
+        structure["localization"] = localization(comparison, standardise=standardise)
+        structure["localization_standardised"] = standardise
         controls = [m.name for m in comparison.models if m.is_control]
         alone = [localization(comparison, standardise=standardise, among=[name]) for name in controls]
         if alone:
-            found["localization_alone"] = {name: scores for each in alone for name, scores in each.items()}
+            structure["localization_alone"] = {name: scores for each in alone for name, scores in each.items()}
         if isinstance(comparison.data.get("rows"), int):
-            found["localization_chance"] = localization_chance(comparison, standardise=standardise)
-    return found
+            structure["localization_chance"] = localization_chance(comparison, standardise=standardise)
+    return structure
 
 
 def unchanged(curve: Curve) -> bool:

@@ -76,20 +76,20 @@ def requests(names: list[str] | tuple[str, ...], *, n: int, width: int) -> tuple
     """Requests for the names, `all` being those that fit n rows and the widest layer; and what the reader must know."""
     if not names:
         raise StratoscopeError(f"expected at least one measure, got none; choose from: {', '.join(known_names())}")
-    wanted: dict[str, Request] = {}
+    requested: dict[str, Request] = {}
     notes: list[str] = []
     for name in names:
         for request in [Request(m) for m in MEASURES] if name == ALL else [parse(name)]:
             why = _why_left_out(request.measure, n, width) if name == ALL else None
             if why is None:
-                wanted[request.name] = request
+                requested[request.name] = request
             else:
                 notes.append(why)
-    measures = list(dict.fromkeys(r.measure for r in wanted.values()))
+    measures = list(dict.fromkeys(r.measure for r in requested.values()))
     notes += [text for m in measures if (text := _saturated(m, n, width))]
-    notes += [text] if (text := _chance(wanted.values(), n, width)) else []
+    notes += [text] if (text := _chance(requested.values(), n, width)) else []
     notes += [text for m in measures if (text := _sampled(m, n))]
-    return list(wanted.values()), notes
+    return list(requested.values()), notes
 
 
 def known_names() -> tuple[str, ...]:

@@ -245,10 +245,10 @@ def _number(config: Any, name: str) -> int:
 
 def block_list(model: nn.Module, family: Family) -> nn.ModuleList:
     """The container itself, for surgery; ALBERT's holds groups, not one entry per application."""
-    found = base(model).get_submodule(family.blocks)
-    if not isinstance(found, nn.ModuleList):
-        raise TypeError(f"{family.blocks} of {family.name}: expected a ModuleList, got {type(found).__name__}")
-    return found
+    listed = base(model).get_submodule(family.blocks)
+    if not isinstance(listed, nn.ModuleList):
+        raise TypeError(f"{family.blocks} of {family.name}: expected a ModuleList, got {type(listed).__name__}")
+    return listed
 
 
 def blocks(model: nn.Module, family: Family) -> list[nn.Module]:
@@ -304,14 +304,14 @@ def detect(model: nn.Module) -> Family:
     config: Any = inner.config
     every = [(name, m) for name, m in inner.named_modules() if isinstance(m, nn.ModuleList) and len(m)]
     alike = [(name, m) for name, m in every if len({type(block) for block in m}) == 1]
-    wanted = getattr(config.get_text_config(), "num_hidden_layers", None)
-    found = next((item for item in (*alike, *every) if len(item[1]) == wanted), None)
-    if found is None and not alike:
+    number = getattr(config.get_text_config(), "num_hidden_layers", None)
+    listed = next((item for item in (*alike, *every) if len(item[1]) == number), None)
+    if listed is None and not alike:
         raise StratoscopeError(
             f"architecture '{config.model_type}' is not in the table of families and has no list of like blocks;"
             " see 'stratoscope families' for what is supported"
         )
-    path, _ = found or max(alike, key=lambda item: len(item[1]))
+    path, _ = listed or max(alike, key=lambda item: len(item[1]))
     return Family(
         name=config.model_type,
         blocks=path,
@@ -322,7 +322,7 @@ def detect(model: nn.Module) -> Family:
         per_layer=tuple(
             name
             for name, value in vars(config.get_text_config()).items()
-            if "layer" in name and isinstance(value, list) and len(value) == wanted
+            if "layer" in name and isinstance(value, list) and len(value) == number
         ),
         description=f"detected: blocks at '{path}'",
         reference="not in the table",

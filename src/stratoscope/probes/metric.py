@@ -90,7 +90,7 @@ def descend_(weight: Tensor, matrices: Tensor, slope: Tensor, l1: Tensor, l2: Te
 def of_tags(
     features: Features, weight: Tensor, bias: Tensor, *, mean: Tensor, common: Tensor, factor: Tensor
 ) -> Metric:
-    """For every tag k, mean p_k (1 - p_k) x x' under this probe (d, K), (K,), and SHARED factor_k times `common`."""
+    """For every tag k, mean p_k (1 - p_k) x x' under this probe (d, K), (K,), plus SHARED factor_k `common`."""
     d, classes = weight.shape
     matrices, spread = torch.zeros(classes, d, d), torch.zeros(classes)
     for x, _ in features.chunks():

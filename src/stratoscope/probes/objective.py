@@ -39,7 +39,7 @@ class Penalties:
     def __len__(self) -> int:
         return len(self.l1)
 
-    def __getitem__(self, index: Tensor) -> Penalties:
+    def __getitem__(self, index: Tensor | list[int]) -> Penalties:
         return Penalties(self.l1[index], self.l2[index])
 
     def of(self, weight: Tensor) -> Tensor:

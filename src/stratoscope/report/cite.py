@@ -31,15 +31,15 @@ class Work:
     @property
     def bibtex(self) -> str:
         """The work as a BibTeX entry."""
-        found = FULL.fullmatch(self.text)
-        if found is None:
+        match = FULL.fullmatch(self.text)
+        if match is None:
             return f"@misc{{{self.key},\n  note = {{{self.text}}}\n}}"
-        where = "journal" if found["venue"] in JOURNALS else "booktitle"
+        where = "journal" if match["venue"] in JOURNALS else "booktitle"
         fields = {
-            "author": found["authors"].replace(", ", " and "),
-            "title": found["title"] + found["end"].strip("."),
-            where: found["venue"],
-            "year": found["year"],
+            "author": match["authors"].replace(", ", " and "),
+            "title": match["title"] + match["end"].strip("."),
+            where: match["venue"],
+            "year": match["year"],
         }
         body = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items())
         return f"@{'article' if where == 'journal' else 'inproceedings'}{{{self.key},\n{body}\n}}"
@@ -53,8 +53,8 @@ def works_of(measures: Iterable[str], statements: Iterable[Statement], others: I
     plain = {measure.partition("@")[0] for measure in measures}
     sources = [m.reference for m in MEASURES if m.name in plain]
     sources += [s.source for s in statements]
-    wanted = {*others, *(short(work) for source in sources for work in source.split(";"))}
-    return [Work(name, text) for name, text in WORKS.items() if name in wanted]
+    cited = {*others, *(short(work) for source in sources for work in source.split(";"))}
+    return [Work(name, text) for name, text in WORKS.items() if name in cited]
 
 
 def short(source: str) -> str:

@@ -87,10 +87,10 @@ def _files(result: Result, sections: Sections, style: str) -> Iterator[tuple[str
 
 
 def _by_file(pictures: Iterable[Picture]) -> dict[str, list[Picture]]:
-    found: dict[str, list[Picture]] = {}
+    by_file: dict[str, list[Picture]] = {}
     for picture in pictures:
-        found.setdefault(picture.stem, []).append(picture)
-    return found
+        by_file.setdefault(picture.stem, []).append(picture)
+    return by_file
 
 
 def _csv(pictures: list[Picture]) -> bytes:
@@ -118,13 +118,13 @@ def _written(folder: Path) -> dict[str, list[str]]:
     """Paths and checksums of an earlier report; none where the note is missing or damaged. Never a path outside."""
     try:
         plain = json.loads((folder / WRITTEN).read_text(encoding="utf-8"))
-        found = {str(name): [str(s) for s in sums] for name, sums in plain.items()}
+        checksums = {str(name): [str(s) for s in sums] for name, sums in plain.items()}
     except (OSError, ValueError, AttributeError, TypeError):
         return {}
     inside = {PAGE, CITATIONS}
     return {
         name: sums
-        for name, sums in found.items()
+        for name, sums in checksums.items()
         if name in inside
         or re.fullmatch(r"[a-z]+\.csv", name)
         or (name.count("/") == 1 and name.split("/")[0] in (FIGURES, TABLES) and ".." not in name)

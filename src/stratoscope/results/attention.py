@@ -90,7 +90,7 @@ class Attention(Comparison):
         A layer is not compared with itself.
         """
         name = self.head_measure(measure) if measure is None else self[measure].measure
-        matrix, found = self[name], {}
+        matrix, means = self[name], {}
         for first in matrix.models:
             for second in matrix.models:
                 block = matrix.between(first, second)
@@ -101,8 +101,8 @@ class Attention(Comparison):
                     drawn = _column_means(block.replicates, own)
                     low, high = spread(values, drawn, block.interval)
                     curve = Curve(curve.name, curve.layers, values, low, high, block.interval, drawn)
-                found[first, second] = curve
-        return found
+                means[first, second] = curve
+        return means
 
     @property
     def _heads(self) -> list[tuple[Layer, int]]:

@@ -12,7 +12,7 @@ import pandas as pd
 from stratoscope.core.curve import Curve
 from stratoscope.core.errors import unknown_name
 from stratoscope.core.model import ModelInfo
-from stratoscope.core.value import BOOTSTRAP, Interval, Value, Values, spread
+from stratoscope.core.value import BIASED, Interval, Value, Values, spread
 from stratoscope.results.result import Result
 
 SOLVED, PUBLISHED = SOLVERS = ("solved", "published")
@@ -136,11 +136,14 @@ class NeuronProbes:
     minimal_accuracy: Value
     minimal_selectivity: Value
     counts: Values
-    """(layers, tags): neurons of the minimal set, else of the top share, by layer and by the tag they enter for."""
-    replicates: Values = field(metadata={"stored": "arrays"})
-    """(resamples, 4): oracle, top, bottom and random accuracy on every resample of the test sentences."""
+    """(layers, tags): salient neurons by layer and by the tag they enter for: for every model as many of its ranking as
+    the minimal set of the base has, else as the last step."""
     resampled: Values
-    """(resamples, layers): salient neurons by layer, ranked anew on resamples of the training sentences."""
+    """(resamples, layers): salient neurons by layer, ranked anew on resamples of the training sentences, with penalties
+    chosen on resamples of the development sentences."""
+    bottom_resampled: Values
+    """(resamples,): accuracy of the bottom neurons of these rankings, their probes trained on the same resamples, on
+    resamples of the test sentences."""
     gaps: Values
     """How far each probe of a subset of the neurons is above its optimum: the steps, top, bottom, random, control."""
 
@@ -199,7 +202,7 @@ class Probing(Result):
         raise unknown_name("model with ranked neurons (--neurons)", model, (p.model for p in self.neuron_probes))
 
     def depths(self, model: str) -> Values:
-        """(1 + resamples,) mean depth of a model's salient neurons: on all training sentences, then on resamples."""
+        """(1 + resamples,) mean depth of a model's salient neurons: on all sentences, then on resamples."""
         probes = self.neurons(model).probes
         info = next(m for m in self.models if m.name == model)
         by_layer = np.concatenate([probes.counts.sum(axis=1)[None], probes.resampled])
@@ -207,12 +210,12 @@ class Probing(Result):
         return means
 
     def mean_depth(self, model: str) -> Value:
-        """The mean depth with its interval over the training sentences."""
+        """The mean depth with its interval over the sentences that choose, rank and train."""
         depths = self.depths(model)
-        low, high = spread(depths[0], depths[1:], self.over_training)
+        low, high = spread(depths[0], depths[1:], self.over_splits)
         return Value(float(depths[0]), float(low), float(high))
 
     @property
-    def over_training(self) -> Interval:
-        """What intervals over resamples of the training sentences are."""
-        return Interval(0.95, BOOTSTRAP, int(self.data["sentences"]["train"]))
+    def over_splits(self) -> Interval:
+        """What intervals over resamples of all splits are; their size is that of the smallest. Rankings jump."""
+        return Interval(0.95, BIASED, min(self.data["sentences"].values()))

@@ -95,12 +95,12 @@ class Weights(Result):
 
     def grid(self, value: Callable[[Sequence[ParameterChange]], float]) -> Values:
         """(blocks, modules): a value of the parameters of a module of a block; NaN where there are none."""
-        found: dict[tuple[int, str], list[ParameterChange]] = {}
+        groups: dict[tuple[int, str], list[ParameterChange]] = {}
         for p in self.parameters:
             if p.layer:
-                found.setdefault((p.layer, p.module), []).append(p)
+                groups.setdefault((p.layer, p.module), []).append(p)
         blocks = [k for k in self.layers.layers if k]
-        return np.array([[value(found.get((k, m), [])) for m in self.modules] for k in blocks])
+        return np.array([[value(groups.get((k, m), [])) for m in self.modules] for k in blocks])
 
     def to_frame(self) -> pd.DataFrame:
         """One row per parameter."""

@@ -20,9 +20,9 @@ def write_protocol(folder: Path, protocol: Mapping[str, Any]) -> None:
     import yaml
 
     said = {k: to_plain(v) for k, v in protocol.items() if v is not None and v != [] and v != ()}
-    told = yaml.safe_dump({MADE_BY: version("stratoscope"), **said}, sort_keys=False, allow_unicode=True)
+    text = yaml.safe_dump({MADE_BY: version("stratoscope"), **said}, sort_keys=False, allow_unicode=True)
     again = f"stratoscope {protocol[COMMAND]} --config {FILE} --out ANOTHER-FOLDER"
-    write_text(folder / FILE, f"# Repeats this run: {again}\n{told}")
+    write_text(folder / FILE, f"# Repeats this run: {again}\n{text}")
 
 
 def read_protocol(path: Path, *, command: str, known: Mapping[str, Any]) -> dict[str, Any]:

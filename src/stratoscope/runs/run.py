@@ -62,15 +62,15 @@ class Request:
 
     def differences(self, other: Mapping[str, Any]) -> list[str]:
         """What of another request, as a result records it, is not as in this one: `seed (0, now 1)`."""
-        found: dict[str, str] = {}
+        differences: dict[str, str] = {}
         for group, mine in {"options": self.plain["options"], "said": to_plain(self.said), **self.plain}.items():
             theirs = other.get(group, {})
-            if group == "inputs" and found:
+            if group == "inputs" and differences:
                 break
             for name in dict.fromkeys((*mine, *theirs)):
                 if mine.get(name) != theirs.get(name):
-                    found.setdefault(name, _difference(name, theirs.get(name), mine.get(name)))
-        return list(found.values())
+                    differences.setdefault(name, _difference(name, theirs.get(name), mine.get(name)))
+        return list(differences.values())
 
 
 def _difference(name: str, *values: Any) -> str:
@@ -290,8 +290,8 @@ def run(
         stack.enter_context(_while_there(folder))
 
         def held() -> R | None:
-            found: R | None = finished(folder.path, request, overwrite=overwrite, progress=progress, whole=whole)
-            return found
+            result_there: R | None = finished(folder.path, request, overwrite=overwrite, progress=progress, whole=whole)
+            return result_there
 
         @cache
         def finish() -> None:

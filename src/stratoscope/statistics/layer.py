@@ -162,10 +162,10 @@ class LayerBasis:
         """
         dtype = dtype or chunk.dtype
         u = standardise(chunk, self.mean, self.sd)
-        found = {"rows": padded(self._mapped(u, dtype), 1), "norms": torch.mv(u.square(), self.sd.square())}
+        coordinates = {"rows": padded(self._mapped(u, dtype), 1), "norms": torch.mv(u.square(), self.sd.square())}
         if dtype != torch.float64:
-            found["heads"] = u[:, self.head] if self.to is None else u @ self.to[:, self.head]
-        return found
+            coordinates["heads"] = u[:, self.head] if self.to is None else u @ self.to[:, self.head]
+        return coordinates
 
     def transform(self, chunk: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         """Rows in this basis, in the rows' own precision unless told; the mean is taken off in float64."""

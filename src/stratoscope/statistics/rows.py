@@ -136,13 +136,13 @@ class Subset:
     @cached_property
     def _kept(self) -> list[tuple[int, Tensor]]:
         """Chunks that have rows here, and which rows of theirs."""
-        found, start = [], 0
+        kept, start = [], 0
         for k, end in enumerate(accumulate(self.rows.sizes)):
             inside = self.index[(self.index >= start) & (self.index < end)] - start
             if len(inside):
-                found.append((k, inside))
+                kept.append((k, inside))
             start = end
-        return found
+        return kept
 
     @property
     def sizes(self) -> list[int]:

@@ -76,9 +76,11 @@ def _is_pair(models: object) -> bool:
     return isinstance(models, tuple) and len(models) == 2 and hasattr(models[0], "config")
 
 
-def model_info(spec: ModelSpec, seen: Survey, **role: Any) -> ModelInfo:
+def model_info(spec: ModelSpec, surveyed: Survey, **role: Any) -> ModelInfo:
     """A model as a result records it."""
-    return ModelInfo(spec.label, spec.source, seen.family.name, seen.layers, seen.width, seen.fingerprint, **role)
+    return ModelInfo(
+        spec.label, spec.source, surveyed.family.name, surveyed.layers, surveyed.width, surveyed.fingerprint, **role
+    )
 
 
 def request_for(kind: str, inputs: Mapping[str, Any], options: Any, **further: Any) -> Request:

@@ -172,8 +172,8 @@ class StratoscopeCallback(TrainerCallback):
         encoder = encoder_of("the model in training", config, self.tokenizer, family)
         p = next(inner.parameters())
         dtype = str(p.dtype).removeprefix("torch.")
-        seen = Survey(ModelSpec(""), encoder, depth(config) + 1, width(config), "", dtype, str(p.device))
-        return OpenedModel(seen, inner)
+        surveyed = Survey(ModelSpec(""), encoder, depth(config) + 1, width(config), "", dtype, str(p.device))
+        return OpenedModel(surveyed, inner)
 
     def _plan(self, current: OpenedModel) -> Rows:
         rows = plan_rows(self.corpus, [current.encoder], self.unit)
@@ -229,12 +229,12 @@ class StratoscopeCallback(TrainerCallback):
 
 def drift(start: Sequence[Tensor], now: Sequence[Tensor]) -> dict[str, list[float | None]]:
     """1 − CKA of each layer with itself at the start, by measure; None where one of the two does not vary."""
-    wanted = [parse(name) for name in MEASURES]
+    requested = [parse(name) for name in MEASURES]
     scores: dict[str, list[float | None]] = {name: [] for name in MEASURES}
     for x, y in zip(start, now, strict=True):
-        found = score_layers(MemoryRows([x, y]), wanted).scored
+        scored = score_layers(MemoryRows([x, y]), requested).scored
         for name in MEASURES:
-            value = float(found[name].values[0, 1])
+            value = float(scored[name].values[0, 1])
             scores[name].append(None if math.isnan(value) else 1 - value)
     return scores
 

@@ -57,24 +57,25 @@ def prune(
         raise StratoscopeError("expected a folder for --out, got an empty name")
     spec, folder = spec_of(base), Path(out)
     resolve(options, task.name)  # what cannot be trained is not cut either
-    seen = survey(spec, progress=progress)
-    kept = parse_drop(drop, seen.layers - 1)
+    surveyed = survey(spec, progress=progress)
+    kept = parse_drop(drop, surveyed.layers - 1)
     if not kept:
         raise StratoscopeError(
-            f"dropping all {seen.layers - 1} blocks of '{spec.label}' leaves nothing to fine-tune; drop fewer ({drop})"
+            f"dropping all {surveyed.layers - 1} blocks of '{spec.label}' leaves nothing to fine-tune;"
+            f" drop fewer ({drop})"
         )
     what: dict[str, Any] = {
         "source": spec.source,
-        "fingerprint": seen.fingerprint,
+        "fingerprint": surveyed.fingerprint,
         "drop": drop.strip(),
-        "blocks": seen.layers - 1,
+        "blocks": surveyed.layers - 1,
         "kept": list(kept),
     }
     asked = {"command": "prune", "base": spec.source, "drop": drop.strip(), **names_asked([spec])}
     alone = replace(options, engine=LOCAL, workers=None, shard=None, merge=False)
     cut = partial(
         run_study,
-        Request("pruned", {"base": seen.fingerprint, "task": task.fingerprint}, {"drop": drop.strip()}),
+        Request("pruned", {"base": surveyed.fingerprint, "task": task.fingerprint}, {"drop": drop.strip()}),
         alone,
         folder / BASE,
         lambda running: _compute(spec, task, what, running),

@@ -51,10 +51,12 @@ def reproduce(
 def _list(paper: str | None) -> Answer:
     from stratoscope.studies.reproduce.protocol import protocols, read_protocol
 
-    found = [read_protocol(p, i) for p, i in protocols() if paper in (None, p)]
-    if not found:
+    protocols_listed = [read_protocol(p, i) for p, i in protocols() if paper in (None, p)]
+    if not protocols_listed:
         read_protocol(str(paper), "")
-    rows = [(p.paper, p.item, p.title, ", ".join(dict.fromkeys(s.run for s in p.steps)), p.data) for p in found]
+    rows = [
+        (p.paper, p.item, p.title, ", ".join(dict.fromkeys(s.run for s in p.steps)), p.data) for p in protocols_listed
+    ]
     header = ("paper", "item", "what it shows", "analyses", "data")
     plain = {"kind": "protocols", "protocols": [dict(zip(header, row, strict=True)) for row in rows]}
     if paper is not None:

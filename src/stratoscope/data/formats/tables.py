@@ -142,38 +142,39 @@ def _infer_texts(table: Table, pair: str | None, label: str | None) -> tuple[str
     """The one well-known text, or pair of texts, among the columns."""
     known = {c.strip().casefold(): c for c in table.columns if c not in (label, pair)}
     if pair is None:
-        found: list[tuple[str, str | None]] = [(known[a], known[b]) for a, b in PAIRS if a in known and b in known]
+        candidates: list[tuple[str, str | None]] = [(known[a], known[b]) for a, b in PAIRS if a in known and b in known]
     else:
-        found = [(known[a], pair) for a, b in PAIRS if a in known and b == pair.strip().casefold()]
-    taken = {column for both in found for column in both}
-    found += [(known[t], pair) for t in TEXTS if t in known and known[t] not in taken]
-    if not found and len(known) == 1:
-        found = [(next(iter(known.values())), pair)]
-    if not found:
+        candidates = [(known[a], pair) for a, b in PAIRS if a in known and b == pair.strip().casefold()]
+    taken = {column for both in candidates for column in both}
+    candidates += [(known[t], pair) for t in TEXTS if t in known and known[t] not in taken]
+    if not candidates and len(known) == 1:
+        candidates = [(next(iter(known.values())), pair)]
+    if not candidates:
         raise StratoscopeError(
             f"{table.source}: expected a column with a well-known name such as {_list(TEXTS[:4])}, "
             f"got the columns: {_list(table.columns)}",
             "name the text with --text",
             *table.ways,
         )
-    if len(found) > 1:
-        options = ", or ".join(" with ".join(f"'{c}'" for c in both if c is not None) for both in found)
+    if len(candidates) > 1:
+        options = ", or ".join(" with ".join(f"'{c}'" for c in both if c is not None) for both in candidates)
         raise StratoscopeError(
             f"{table.source}: expected one text, got several candidates: {options}",
             f"choose with --text (columns: {_list(table.columns)})",
             "with --text and --pair for two texts",
         )
-    return found[0]
+    return candidates[0]
 
 
 def _infer_label(table: Table, texts: tuple[str | None, ...]) -> str | None:
     known = {c.strip().casefold(): c for c in table.columns if c not in texts}
-    found = [known[name] for name in LABELS if name in known]
-    if len(found) > 1 and found[0].strip().casefold() != LABELS[0]:
+    candidates = [known[name] for name in LABELS if name in known]
+    if len(candidates) > 1 and candidates[0].strip().casefold() != LABELS[0]:
         raise StratoscopeError(
-            f"{table.source}: expected one label column, got several candidates: {_list(found)}", "choose with --label"
+            f"{table.source}: expected one label column, got several candidates: {_list(candidates)}",
+            "choose with --label",
         )
-    return found[0] if found else None
+    return candidates[0] if candidates else None
 
 
 class _NoLabelsError(Exception):

@@ -100,7 +100,7 @@ def infer_labels(source: str, written: Sequence[str]) -> tuple[str, ...] | None:
 
 def examples(rows: TaskRows, labels: Sequence[str] | None, codes: Sequence[str]) -> tuple[Example, ...]:
     """Rows with their labels as numbers; `codes` are what files write instead of the names, in the same order."""
-    found = []
+    built = []
     for texts, position, written in zip(rows.texts, rows.positions, labelled(rows), strict=True):
         value = _number(written) if labels is None else _index(written, labels, codes)
         if value is None:
@@ -113,17 +113,17 @@ def examples(rows: TaskRows, labels: Sequence[str] | None, codes: Sequence[str])
                 "fix the row",
                 "name the column with --label",
             )
-        found.append(Example(texts, value))
-    return tuple(found)
+        built.append(Example(texts, value))
+    return tuple(built)
 
 
 def _index(written: str, labels: Sequence[str], codes: Sequence[str]) -> float | None:
     """Index of a class by its name, or else by its code, however that number is spelled."""
     number = _number(written)
     code = written if number is None or number != int(number) else str(int(number))
-    for names, wanted in ((labels, written), (codes, code)):
-        if wanted in names:
-            return float(names.index(wanted))
+    for names, key in ((labels, written), (codes, code)):
+        if key in names:
+            return float(names.index(key))
     return None
 
 

@@ -59,15 +59,15 @@ def folder_files(folder: Path, layout: Folder) -> list[Path]:
             "or give your own file as data"
         )
     for place in (folder, folder / layout.name):
-        found = [path for path in (_find(place, layout.train), _find(place, layout.validation)) if path is not None]
-        if found:
+        files = [path for path in (_find(place, layout.train), _find(place, layout.validation)) if path is not None]
+        if files:
             break
     else:
         raise StratoscopeError(
             f"{folder}: expected the files of {layout.name}, {' or '.join(layout.train)} and "
             f"{' or '.join(layout.validation)}, got neither; check the folder"
         )
-    return found
+    return files
 
 
 def file_table(path: Path, header: str | None = None) -> Table:
@@ -106,12 +106,12 @@ def choice_lines(path: Path) -> Table:
 
 def table_rows(table: Table, columns: Columns) -> TaskRows:
     """Read the columns a task names."""
-    wanted = [c for c in (*columns.text, columns.pair, *columns.choices, columns.label) if c is not None]
-    missing = [c for c in wanted if c not in table.columns]
+    needed = [c for c in (*columns.text, columns.pair, *columns.choices, columns.label) if c is not None]
+    missing = [c for c in needed if c not in table.columns]
     if missing:
         what = "multiple-choice columns" if columns.choices else "columns"
         raise StratoscopeError(
-            f"{table.source}: expected the {what} {', '.join(wanted)}, got no {', '.join(missing)}; "
+            f"{table.source}: expected the {what} {', '.join(needed)}, got no {', '.join(missing)}; "
             f"rename the columns ({', '.join(table.columns)})"
         )
     if columns.choices:
@@ -122,16 +122,16 @@ def table_rows(table: Table, columns: Columns) -> TaskRows:
 
 def corpus_rows(source: str, corpora: list[Corpus]) -> TaskRows:
     """One (text, pair) of each corpus a row; rows that any of them skipped for a blank text are left out."""
-    found = [dict(zip(c.positions, c.sentences, strict=True)) for c in corpora]
-    common = sorted(set(found[0]).intersection(*found[1:]))
+    by_position = [dict(zip(c.positions, c.sentences, strict=True)) for c in corpora]
+    common = sorted(set(by_position[0]).intersection(*by_position[1:]))
     if not common:
         raise StratoscopeError(
             f"{source}: expected rows with a text in every choice, got a blank one in each row; fix them"
         )
     return TaskRows(
         source,
-        tuple(tuple((f[k].text, f[k].pair) for f in found) for k in common),
-        tuple(found[0][k].label for k in common),
+        tuple(tuple((f[k].text, f[k].pair) for f in by_position) for k in common),
+        tuple(by_position[0][k].label for k in common),
         tuple(common),
         skipped=len(corpora[0]) + corpora[0].skipped - len(common),
         columns=corpora[0].columns if len(corpora) == 1 else {},
@@ -140,11 +140,11 @@ def corpus_rows(source: str, corpora: list[Corpus]) -> TaskRows:
 
 def _choice_rows(table: Table, columns: Columns) -> TaskRows:
     """Multiple choice as one pair of texts per choice, each checked as any pair of columns is."""
-    wanted = (*columns.text, *columns.choices, columns.label)
+    needed = (*columns.text, *columns.choices, columns.label)
     text = " + ".join(columns.text)
     rows: list[Mapping[str, object]] = []
     names: tuple[str, ...] = ()
-    for k, row in enumerate(table.rows(wanted)):
+    for k, row in enumerate(table.rows(needed)):
         choices = _choices(row, columns)
         names = names or tuple(choices)
         if len(choices) < 2 or tuple(choices) != names:
@@ -181,11 +181,11 @@ def _joined(parts: list[object]) -> object:
 
 def _find(folder: Path, patterns: tuple[str, ...]) -> Path | None:
     for pattern in patterns:
-        found = sorted(p for p in folder.glob(pattern) if p.is_file())
-        if len(found) > 1:
+        matches = sorted(p for p in folder.glob(pattern) if p.is_file())
+        if len(matches) > 1:
             raise StratoscopeError(
-                f"{folder}: expected one file {pattern}, got {', '.join(p.name for p in found)}; keep one of them"
+                f"{folder}: expected one file {pattern}, got {', '.join(p.name for p in matches)}; keep one of them"
             )
-        if found:
-            return found[0]
+        if matches:
+            return matches[0]
     return None

@@ -99,15 +99,15 @@ def score_panel(axis: HeadAxis, layer: int, sums: Sums, measures: Sequence[Atten
 
     `sums` hold the layer's panel for each resample (resamples, h, heads of later layers), `OWN`, `TOTAL` and `COUNTS`.
     """
-    found: dict[str, Doubles] = {}
+    scores: dict[str, Doubles] = {}
     for measure in measures:
         if measure.of_heads is None:
             continue
         similarity = measure.of_heads(sums).clip(*measure.bounds)
         both = [matched(similarity[..., axis.columns(layer, other)]) for other in axis.later(layer)]
-        found[measure.name] = np.stack([np.stack(pair, axis=-1) for pair in both], axis=1)
+        scores[measure.name] = np.stack([np.stack(pair, axis=-1) for pair in both], axis=1)
     distributed = [m.name for m in measures if m.of_heads is None]
-    return found | (_distributed(axis, layer, sums, distributed) if distributed else {})
+    return scores | (_distributed(axis, layer, sums, distributed) if distributed else {})
 
 
 def _distributed(axis: HeadAxis, layer: int, sums: Sums, names: Sequence[str]) -> dict[str, Doubles]:

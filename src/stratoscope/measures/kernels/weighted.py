@@ -35,15 +35,15 @@ def weighted_cka(kernel: Tensor, weight: Tensor, names: Sequence[str]) -> dict[s
     k *= torch.outer(w, w).sqrt()
     flat = k.flatten(1)
     inner, n = flat @ flat.T, float(w.sum())
-    found = {}
+    scores = {}
     if "ckasim" in names:
         total = sums @ w
         hsic = inner - 2 / n * (sums * w) @ sums.T + torch.outer(total, total) / n**2
-        found["ckasim"] = normalise(hsic)
+        scores["ckasim"] = normalise(hsic)
     if "ckasim-debiased" in names:  # without the diagonal, on which a row drawn twice meets only itself
         others = sums - own
         total = others @ w
         corner = torch.outer(total, total) / ((n - 1) * (n - 2))
         hsic = inner - (own * w) @ own.T + corner - 2 / (n - 2) * (others * w) @ others.T
-        found["ckasim-debiased"] = normalise(hsic)
-    return found
+        scores["ckasim-debiased"] = normalise(hsic)
+    return scores

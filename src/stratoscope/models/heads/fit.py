@@ -55,12 +55,12 @@ class FittedHead:
     @property
     def parameters(self) -> dict[str, Tensor]:
         """By the names they have in the model; with these in place it reads the layer's vectors as they are."""
-        found = _assembled(self.standardised, self.scale, self.first)
-        weight = found[f"{self.first}.weight"].double() / self.scale.spread
-        bias = found.get(f"{self.first}.bias")
+        parameters = _assembled(self.standardised, self.scale, self.first)
+        weight = parameters[f"{self.first}.weight"].double() / self.scale.spread
+        bias = parameters.get(f"{self.first}.bias")
         if bias is not None:
-            found[f"{self.first}.bias"] = (bias.double() - weight @ self.scale.mean).float()
-        return {**found, f"{self.first}.weight": weight.float()}
+            parameters[f"{self.first}.bias"] = (bias.double() - weight @ self.scale.mean).float()
+        return {**parameters, f"{self.first}.weight": weight.float()}
 
     def scores(self, module: Any, vectors: Tensor, *, choices: int = 1) -> Floats:
         """Scores (examples, k) for the layer's vectors (texts, width)."""
@@ -111,8 +111,8 @@ def _fit(module: Any, vectors: Tensor, goal: Goal, start: Scale, seed: int) -> F
 
         fitting = Fitting(call, goal, x)
         if sum(p.dim() > 1 for p in begin.values()) == 1:
-            found, converged = fitting.run(begin, order, _linear_penalty(begin[f"{first}.weight"]), LINEAR_STEPS)
-            return FittedHead(scale, found, first, linear=True, converged=converged)
+            fitted, converged = fitting.run(begin, order, _linear_penalty(begin[f"{first}.weight"]), LINEAR_STEPS)
+            return FittedHead(scale, fitted, first, linear=True, converged=converged)
         share = max(2, round(HELD_OUT * n))
         held, rest = order[:share], order[share:]
         own, _ = fitting.run(begin, rest, PENALTY * len(rest) ** 0.5, TRIAL)
@@ -127,8 +127,8 @@ def _fit(module: Any, vectors: Tensor, goal: Goal, start: Scale, seed: int) -> F
             passing = _passing(fitting, begin, first, line, z)
             if passing is not None:
                 return FittedHead(scale, passing, first, linear=True, converged=converged)
-        found, converged = fitting.run(own, order, PENALTY * n**0.5, STEPS)
-    return FittedHead(scale, found, first, linear=False, converged=converged)
+        fitted, converged = fitting.run(own, order, PENALTY * n**0.5, STEPS)
+    return FittedHead(scale, fitted, first, linear=False, converged=converged)
 
 
 def first_map(module: Any) -> str:
@@ -167,29 +167,29 @@ def _passing(fitting: Fitting, begin: Parameters, first: str, line: Parameters, 
     if 2 * k >= begin[last].shape[1] - 2 or bias not in begin:
         return None
     # Norms are left without weights; the idle units, told apart, give one after the pooler a spread that stays.
-    found = {name: torch.full_like(p, float(p.dim() == 1 and "bias" not in name)) for name, p in begin.items()}
-    idle = torch.arange(len(found[f"{first}.weight"])) % 2.0
+    passing = {name: torch.full_like(p, float(p.dim() == 1 and "bias" not in name)) for name, p in begin.items()}
+    idle = torch.arange(len(passing[f"{first}.weight"])) % 2.0
     idle[: 2 * k] = 0
-    found[f"{first}.weight"][: 2 * k] = SMALL * torch.cat([rows, -rows])
-    found[OFFSET if OFFSET in begin else f"{first}.bias"] = idle
-    found[last][:, : 2 * k] = torch.cat([torch.eye(k), -torch.eye(k)], dim=1)
+    passing[f"{first}.weight"][: 2 * k] = SMALL * torch.cat([rows, -rows])
+    passing[OFFSET if OFFSET in begin else f"{first}.bias"] = idle
+    passing[last][:, : 2 * k] = torch.cat([torch.eye(k), -torch.eye(k)], dim=1)
     with torch.no_grad():
-        wanted, got = z @ rows.T, fitting.call(found, fitting.features)
-        factor = (got * wanted).sum() / got.square().sum().clamp_min(1e-30)
-        faithful = (factor * got - wanted).abs().max() <= 1e-2 * wanted.abs().max()
-    found[last] *= factor
-    found[bias] += line["bias"]
-    return found if bool(faithful) else None
+        target, got = z @ rows.T, fitting.call(passing, fitting.features)
+        factor = (got * target).sum() / got.square().sum().clamp_min(1e-30)
+        faithful = (factor * got - target).abs().max() <= 1e-2 * target.abs().max()
+    passing[last] *= factor
+    passing[bias] += line["bias"]
+    return passing if bool(faithful) else None
 
 
 def _beginning(module: Any, first: str, start: Scale) -> dict[str, Tensor]:
     """The model's own head for vectors standardised as `start` would have it, with an offset where it has no bias."""
-    found = {name: p.detach().to("cpu", torch.float32) for name, p in head_parameters(module)}
-    weight = found[f"{first}.weight"].double()
+    beginning = {name: p.detach().to("cpu", torch.float32) for name, p in head_parameters(module)}
+    weight = beginning[f"{first}.weight"].double()
     shift = (weight @ start.mean).float()
-    found[f"{first}.weight"] = (weight * start.spread).float()
-    bias = found.get(f"{first}.bias")
-    return {**found, OFFSET: shift} if bias is None else {**found, f"{first}.bias": bias + shift}
+    beginning[f"{first}.weight"] = (weight * start.spread).float()
+    bias = beginning.get(f"{first}.bias")
+    return {**beginning, OFFSET: shift} if bias is None else {**beginning, f"{first}.bias": bias + shift}
 
 
 def _features(vectors: Tensor, scale: Scale, parameters: Parameters) -> Tensor:
@@ -210,11 +210,11 @@ def _assembled(parameters: Parameters, scale: Scale, first: str) -> dict[str, Te
     Without a bias the map is v (I - m m^T / |m|^2) + offset m^T / |m|^2, with m the mean in units of the spread: it
     adds `offset` at the mean, and v acts on what is left.
     """
-    found = dict(parameters)
-    offset = found.pop(OFFSET, None)
+    assembled = dict(parameters)
+    offset = assembled.pop(OFFSET, None)
     if offset is None:
-        return found
+        return assembled
     m = (scale.mean / scale.spread).float()
     size = m.square().sum().clamp_min(1e-12)
-    v = found[f"{first}.weight"]
-    return {**found, f"{first}.weight": v + torch.outer((offset - v @ m) / size, m)}
+    v = assembled[f"{first}.weight"]
+    return {**assembled, f"{first}.weight": v + torch.outer((offset - v @ m) / size, m)}

@@ -21,7 +21,7 @@ class Held:
 
     open: Callable[..., OpenedModel]
     """A top-level function, or a `partial` of one: it travels."""
-    seen: Survey
+    surveyed: Survey
     head: str = ""
     """What the model is opened with, by a name or a fingerprint."""
     progress: Progress = field(default_factory=Silent)
@@ -31,7 +31,7 @@ class Held:
 
     def __call__(self) -> OpenedModel:
         if self.model is None and self.away:
-            name = digest([self.seen.fingerprint, self.seen.dtype, self.seen.device, self.head])
+            name = digest([self.surveyed.fingerprint, self.surveyed.dtype, self.surveyed.device, self.head])
             if name not in kept:
                 kept.clear()
                 kept[name] = self.open(progress=self.progress)
@@ -46,7 +46,7 @@ class Held:
     @property
     def resources(self) -> Resources:
         """What an item takes that reads with it: about the weights of L blocks and of the embeddings."""
-        seen, width = self.seen, float(self.seen.width)
-        weights = 4 * (12 * (seen.layers - 1) * width**2 + seen.encoder.vocabulary * width)
-        gpus = float(seen.device.startswith("cuda"))
+        surveyed, width = self.surveyed, float(self.surveyed.width)
+        weights = 4 * (12 * (surveyed.layers - 1) * width**2 + surveyed.encoder.vocabulary * width)
+        gpus = float(surveyed.device.startswith("cuda"))
         return Resources(gpus=gpus, memory=OVERHEAD * weights, model=True, threaded=True)

@@ -134,8 +134,8 @@ class OpenedModel:
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        found: torch.device = next(self.module.parameters()).device
-        return found
+        device: torch.device = next(self.module.parameters()).device
+        return device
 
 
 def survey(spec: ModelSpec, *, progress: Progress | None = None) -> Survey:
@@ -168,7 +168,7 @@ def open_model(
     spec: ModelSpec,
     head: TaskData | str | None = None,
     *,
-    seen: Survey | None = None,
+    surveyed: Survey | None = None,
     seed: int | None = None,
     progress: Progress | None = None,
 ) -> OpenedModel:
@@ -183,17 +183,17 @@ def open_model(
     checkpoint = resolve(spec)
     config = load_config(spec, checkpoint)
     kind = _checked_head(spec, config, head, seed)
-    seen = seen or survey(spec, progress=progress)
-    kind.configure_(config, seen.encoder)
+    surveyed = surveyed or survey(spec, progress=progress)
+    kind.configure_(config, surveyed.encoder)
     build = _random if spec.random_init else _stored
-    module, missing = build(config, spec, checkpoint, kind, seen.family)
+    module, missing = build(config, spec, checkpoint, kind, surveyed.family)
     state = kind.complete_(module, missing, lambda: _built(config, spec, checkpoint, kind, seed or 0))
     if note := kind.note(spec.label):
         progress.note(note)
     module = module.to(device).eval().requires_grad_(False)
-    alone = verify(module, seen.encoder, progress) if seen.family.detected else False
+    alone = verify(module, surveyed.encoder, progress) if surveyed.family.detected else False
     dtype = str(next(module.parameters()).dtype).removeprefix("torch.")
-    return OpenedModel(replace(seen, dtype=dtype), module, state, alone)
+    return OpenedModel(replace(surveyed, dtype=dtype), module, state, alone)
 
 
 def check_head(spec: ModelSpec, head: TaskData | str) -> None:
@@ -343,11 +343,11 @@ def _adapter_folder(checkpoint: Checkpoint) -> Path | None:
         folder = Path(checkpoint.source)
         return folder if (folder / ADAPTER).is_file() else None
     source, revision = checkpoint.source, checkpoint.revision
-    if on_hub(source, revision, CONFIG) is not None or (found := on_hub(source, revision, ADAPTER)) is None:
+    if on_hub(source, revision, CONFIG) is not None or (config_file := on_hub(source, revision, ADAPTER)) is None:
         return None
     for name in (ADAPTER_WEIGHTS, "tokenizer.json", "tokenizer_config.json"):
         on_hub(source, revision, name)
-    return found.parent
+    return config_file.parent
 
 
 def _base_of(adapter: Adapter, spec: ModelSpec) -> Checkpoint:
@@ -356,18 +356,18 @@ def _base_of(adapter: Adapter, spec: ModelSpec) -> Checkpoint:
     if named is None:
         raise StratoscopeError(f"the adapter '{spec.source}' does not name its base model", "give --base")
     try:
-        found = checkpoints.locate(named)
+        checkpoint = checkpoints.locate(named)
     except StratoscopeError as e:
         if spec.base is not None:
             raise
         raise StratoscopeError(
             f"the adapter '{spec.source}' was trained on '{named}', which is not there", "give --base, where it is now"
         ) from e
-    if _adapter_folder(found) is not None:
+    if _adapter_folder(checkpoint) is not None:
         raise StratoscopeError(
             f"the base '{named}' of the adapter '{spec.source}' is an adapter itself; merge it first"
         )
-    return found
+    return checkpoint
 
 
 def load_options(spec: ModelSpec, checkpoint: Checkpoint) -> dict[str, Any]:
@@ -448,13 +448,13 @@ def identity(spec: ModelSpec, checkpoint: Checkpoint) -> str:
     if spec.loaded is not None:
         return spec.loaded.fingerprint
     if checkpoint.local:
-        found = checkpoints.fingerprint(checkpoint)
-        checkpoints.check_unchanged(checkpoint, found)
+        fingerprint = checkpoints.fingerprint(checkpoint)
+        checkpoints.check_unchanged(checkpoint, fingerprint)
     else:
-        found = str(_commit(checkpoint.source, checkpoint.revision))
+        fingerprint = str(_commit(checkpoint.source, checkpoint.revision))
     if checkpoint.adapter is None:
-        return found
-    both = f"{found} {Adapter.read(checkpoint.adapter).fingerprint}".encode()
+        return fingerprint
+    both = f"{fingerprint} {Adapter.read(checkpoint.adapter).fingerprint}".encode()
     return f"adapter sha256:{hashlib.sha256(both).hexdigest()}"
 
 

@@ -108,10 +108,10 @@ class Adapter:
 
         task = self.config.get("task_type")
         own = (self.config.get("auto_mapping") or {}).get("base_model_class")
-        found = getattr(transformers, str(AUTO_CLASSES.get(str(task), own or "AutoModel")), None)
-        if found is None:
+        auto_class = getattr(transformers, str(AUTO_CLASSES.get(str(task), own or "AutoModel")), None)
+        if auto_class is None:
             raise StratoscopeError(f"the adapter {self.folder} is for '{own}', which transformers does not have")
-        return found
+        return auto_class
 
     def configure_(self, config: Any) -> None:
         """Make the base's configuration that of the model with the adapter: its head and number of labels."""

@@ -83,8 +83,8 @@ def _trial(encoder: Encoder) -> Encoded:
 def _states(inner: Any, encoded: Encoded, texts: IntArray) -> list[Tensor]:
     device = next(inner.parameters()).device
     given = {name: values.to(device) for name, values in encoded.batch(texts).items()}
-    found = inner(**given, output_hidden_states=True, **forward_options(inner)).hidden_states
-    return list(found or ())
+    states = inner(**given, output_hidden_states=True, **forward_options(inner)).hidden_states
+    return list(states or ())
 
 
 def _check_states(states: list[Tensor], runs: list[tuple[Tensor, Any]], inner: nn.Module, encoder: Encoder) -> None:

@@ -101,8 +101,8 @@ def head_scores(module: Any, vectors: Tensor, *, choices: int = 1) -> Floats:
     """Scores (examples, k) of the model's own head for the vectors (texts, width) of one layer."""
     parameter = next(module.parameters())
     with evaluating(module), torch.inference_mode(), reading(module) as head:
-        found: Floats = head(vectors.to(parameter.device, parameter.dtype)).double().cpu().numpy()
-    return found.reshape(-1, choices) if choices > 1 else found
+        scores: Floats = head(vectors.to(parameter.device, parameter.dtype)).double().cpu().numpy()
+    return scores.reshape(-1, choices) if choices > 1 else scores
 
 
 def reads_mean(config: Any) -> bool:
@@ -122,5 +122,5 @@ def predict(
     rows = np.arange(len(inputs)) if rows is None else rows
     reader, choices = LogitReader(len(rows)), inputs.choices
     read(model, inputs.encoded, [reader], examples=rows, choices=choices, batch_tokens=batch_tokens, advance=advance)
-    found: Floats = reader.scores.numpy()
-    return found
+    scores: Floats = reader.scores.numpy()
+    return scores

@@ -71,12 +71,12 @@ class RowReader(Reader):
         for kept, k in zip(self.layers, chosen, strict=True):
             flat = output.hidden[k].flatten(0, 1)
             if bags is None:
-                found = flat.index_select(0, places)
+                vectors = flat.index_select(0, places)
             else:
-                found = nn.functional.embedding_bag(places, flat.float(), bags, mode="mean")
-            found = found.to("cpu", torch.float32)
-            self._check_finite(found, members, k)
-            kept[where] = found
+                vectors = nn.functional.embedding_bag(places, flat.float(), bags, mode="mean")
+            vectors = vectors.to("cpu", torch.float32)
+            self._check_finite(vectors, members, k)
+            kept[where] = vectors
 
     def _places(self, batch: Batch, group: IntArray) -> tuple[Tensor, Tensor | None]:
         """Positions on the flattened (batch · sequence) axis, and where each row's begin when rows have several."""
@@ -136,13 +136,13 @@ def _narrow(groups: Groups, subword: str) -> Groups:
 
 def _find(groups: Groups, rows: Rows, name: str) -> IntArray:
     """The group of each row."""
-    have, wanted = keys(groups.sentence, groups.word), keys(rows.sentence, rows.word)
-    found = np.minimum(np.searchsorted(have, wanted), max(len(have) - 1, 0))
-    missing = np.flatnonzero(have[found] != wanted) if len(have) else np.arange(len(wanted))
+    have, needed = keys(groups.sentence, groups.word), keys(rows.sentence, rows.word)
+    places = np.minimum(np.searchsorted(have, needed), max(len(have) - 1, 0))
+    missing = np.flatnonzero(have[places] != needed) if len(have) else np.arange(len(needed))
     if len(missing):
         r = missing[0]
         raise StratoscopeError(
             f"'{name}' has no word {rows.word[r]} in sentence {rows.sentence[r]} ({len(missing)} rows are missing);"
             " plan the rows with every model that is compared"
         )
-    return found
+    return places

@@ -97,7 +97,7 @@ def read(
     examples = np.arange(len(lengths)) if examples is None else examples
     fits = _fits(model, needs, max(r.token_bytes for r in readers), batch_tokens, choices)
     options = forward_options(module)
-    wanted = {
+    outputs = {
         f"output_{name}": True for what, name in ((HIDDEN, "hidden_states"), (ATTENTION, "attentions")) if what in needs
     }
     with evaluating(module), eager(module) if ATTENTION in needs else nullcontext():
@@ -106,13 +106,14 @@ def read(
             inputs = {k: v.to(model.device) for k, v in encoded.batch(texts).items()}
             given = inputs if module is base(module) else by_example(inputs, choices)
             with torch.inference_mode():
-                found = module(**given, **wanted, **options)
-            output = _checked(model, needs, found, inputs["input_ids"])
-            del found
+                result = module(**given, **outputs, **options)
+            output = _checked(model, needs, result, inputs["input_ids"])
+            del result
             batch = Batch(positions, texts, encoded.shift(texts), inputs)
             with torch.no_grad():
                 for reader in readers:
                     reader.update(batch, output)
+            del output  # before the next batch takes its place beside it
             advance(len(positions))
 
 

@@ -207,9 +207,9 @@ def _judged(logits: Tensor, inputs: Mapping[str, Tensor]) -> Iterator[tuple[floa
     """Of each text the sum of -log p over its predicted tokens and the likeliest tokens, padding left out."""
     # Text by text, so that the vocabulary is widened to float32 and normalised for one of them at a time.
     for said, ids, mask in zip(logits, inputs["input_ids"], inputs["attention_mask"], strict=True):
-        wanted = ids[1 : int(mask.sum())]
-        loss = nn.functional.cross_entropy(said[: len(wanted)].float(), wanted, reduction="none")
-        yield float(loss.cpu().double().sum()), said[: len(wanted)].argmax(dim=-1)
+        targets = ids[1 : int(mask.sum())]
+        loss = nn.functional.cross_entropy(said[: len(targets)].float(), targets, reduction="none")
+        yield float(loss.cpu().double().sum()), said[: len(targets)].argmax(dim=-1)
 
 
 def _summary(losses: Floats, tokens: IntArray, cut: int) -> Perplexity:

@@ -136,8 +136,8 @@ class Stored:
     @property
     def scores(self) -> Floats:
         """(examples, k): the model's own output."""
-        found: Floats = self._joined("scores").numpy()
-        return found
+        scores: Floats = self._joined("scores").numpy()
+        return scores
 
     @property
     def losses(self) -> tuple[Floats, Floats]:

@@ -71,8 +71,8 @@ class Hdf5File(SavedFile):
         if INDEX not in self._file:
             raise self.damaged(f"the data set '{INDEX}', which says where each sentence is, is missing")
         try:
-            found = json.loads(self._file[INDEX][0])
-            self.index = {sentence: int(k) for sentence, k in found.items()}
+            index = json.loads(self._file[INDEX][0])
+            self.index = {sentence: int(k) for sentence, k in index.items()}
         except (ValueError, TypeError, AttributeError) as e:
             raise self.damaged(f"'{INDEX}' is no JSON object of numbers ({e})") from e
         again = re.compile(r"(.*) \(Occurrence \d+\)", re.DOTALL)
@@ -83,15 +83,15 @@ class Hdf5File(SavedFile):
         return layers, words, width
 
     def read(self, k: int) -> Floats:
-        found: Floats = self._dataset(k)[()]
-        return found.reshape(self.shape(k))
+        vectors: Floats = self._dataset(k)[()]
+        return vectors.reshape(self.shape(k))
 
     def _dataset(self, k: int) -> Any:
-        found = self._file.get(str(k))
-        if found is None or len(found.shape) not in (2, 3):
-            got = "missing" if found is None else f"of shape {found.shape}"
+        dataset = self._file.get(str(k))
+        if dataset is None or len(dataset.shape) not in (2, 3):
+            got = "missing" if dataset is None else f"of shape {dataset.shape}"
             raise self.damaged(f"data set '{k}' is {got}, not layers x words x features")
-        return found
+        return dataset
 
 
 class JsonFile(SavedFile):
@@ -99,22 +99,22 @@ class JsonFile(SavedFile):
 
     def __init__(self, path: Path) -> None:
         self.path, self.repeats = path, 0
-        self._offsets, found = array("q"), dict[str, int]()
+        self._offsets, lines_of = array("q"), dict[str, int]()
         with path.open("rb") as lines:
             while line := lines.readline():
                 if not line.strip():
                     continue
                 sentence = " ".join(self._parsed(line, lambda of: [str(f["token"]) for f in of["features"]]))
-                self.repeats += sentence in found
-                found.setdefault(sentence, len(self._offsets))
+                self.repeats += sentence in lines_of
+                lines_of.setdefault(sentence, len(self._offsets))
                 self._offsets.append(lines.tell() - len(line))
-        self.index = found
+        self.index = lines_of
 
     def read(self, k: int) -> Floats:
         with self.path.open("rb") as lines:
             lines.seek(self._offsets[k])
-            found: Floats = self._parsed(lines.readline(), _vectors)
-        return found
+            vectors: Floats = self._parsed(lines.readline(), _vectors)
+        return vectors
 
     def _parsed(self, line: bytes, take: Any) -> Any:
         try:
@@ -204,7 +204,7 @@ def paths_of(source: str) -> list[Path]:
 def open_files(paths: Iterable[Path]) -> SavedFile:
     """Activations of all files, one layer after the other."""
     parts = [(Hdf5File if p.suffix.lower() in HDF5 else JsonFile)(p) for p in paths]
-    found = parts[0] if len(parts) == 1 else SplitFile(parts)
-    if not found.index:
-        raise StratoscopeError(f"{found.path} holds no sentence; save it again")
-    return found
+    opened = parts[0] if len(parts) == 1 else SplitFile(parts)
+    if not opened.index:
+        raise StratoscopeError(f"{opened.path} holds no sentence; save it again")
+    return opened

@@ -139,8 +139,8 @@ def survey_source(spec: ModelSpec, *, progress: Progress | None = None) -> Surve
     )
 
 
-def open_source(spec: ModelSpec, *, seen: Survey, progress: Progress | None = None) -> OpenedModel:
+def open_source(spec: ModelSpec, *, surveyed: Survey, progress: Progress | None = None) -> OpenedModel:
     """Open what was looked at: load the weights, or get ready to look states up."""
-    if not isinstance(seen.encoder, SavedEncoder):
-        return open_model(spec, seen=seen, progress=progress)
-    return OpenedModel(seen, SavedStates(seen.encoder.file, seen.encoder.shape).eval())
+    if not isinstance(surveyed.encoder, SavedEncoder):
+        return open_model(spec, surveyed=surveyed, progress=progress)
+    return OpenedModel(surveyed, SavedStates(surveyed.encoder.file, surveyed.encoder.shape).eval())

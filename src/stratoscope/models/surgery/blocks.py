@@ -157,11 +157,11 @@ def _share_groups(cut: nn.Module, family: Family) -> None:
     """Write unrolled applications as ALBERT does: few groups, each applied equally often (in its own rounding)."""
     applied = _applied(cut, family)
     groups = list(dict.fromkeys(applied))
-    wanted = [groups.index(group) for group in applied]
-    if wanted != [int(k / (len(wanted) / len(groups))) for k in range(len(wanted))]:
+    numbers = [groups.index(group) for group in applied]
+    if numbers != [int(k / (len(numbers) / len(groups))) for k in range(len(numbers))]:
         raise StratoscopeError(
             f"no configuration of '{family.name}' applies its shared blocks in the order"
-            f" {', '.join(str(g + 1) for g in wanted)}; keep a number of blocks that is the same for each"
+            f" {', '.join(str(g + 1) for g in numbers)}; keep a number of blocks that is the same for each"
         )
     parent, name = _place(base(cut), family.blocks)
     setattr(parent, name, nn.ModuleList(groups))

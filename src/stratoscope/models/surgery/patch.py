@@ -107,18 +107,18 @@ def _usual(states: Tensor) -> Tensor:
 @contextmanager
 def _entering(module: nn.Module, wanted: set[int]) -> Iterator[Mapping[int, Tensor]]:
     """What last entered the down projection of these blocks (texts, tokens, f), by block."""
-    seen: dict[int, Tensor] = {}
+    entering: dict[int, Tensor] = {}
 
     def hook(block: int) -> Any:
         def note(_: nn.Module, args: tuple[Tensor, ...]) -> None:
-            seen[block] = args[0]
+            entering[block] = args[0]
 
         return note
 
     with ExitStack() as hooks:
         for block in wanted:
             hooks.enter_context(_down(module, block).register_forward_pre_hook(hook(block)))
-        yield seen
+        yield entering
 
 
 def _down(module: nn.Module, block: int) -> Any:

@@ -71,8 +71,8 @@ def score_spans(
     with evaluating(module), torch.inference_mode():
         for batch in batches(inputs.lengths[rows], lambda length: 1 if model.alone else together // length):
             given = {k: v.to(model.device) for k, v in inputs.batch(rows[batch]).items() if k != "labels"}
-            for span, found in _scored(module, given, total, budget, longest or total, scoring).items():
-                scores.setdefault(span, np.empty((len(rows), found.shape[1])))[batch] = found
+            for span, of_span in _scored(module, given, total, budget, longest or total, scoring).items():
+                scores.setdefault(span, np.empty((len(rows), of_span.shape[1])))[batch] = of_span
             advance(len(batch))
     return scores
 
@@ -86,8 +86,8 @@ def _scored(
     def run(stacked: int = 1) -> Tensor:
         """The batch again for each state, in the order in which states are stacked; choices stay with their example."""
         repeated = {name: values.repeat(stacked, *[1] * (values.dim() - 1)) for name, values in given.items()}
-        found: Tensor = module(**repeated, **options).logits
-        return found
+        logits: Tensor = module(**repeated, **options).logits
+        return logits
 
     with watching(module, family_of(module)) as runs:
         score = scoring(run(), given)

@@ -123,9 +123,11 @@ class Encoder:
             for start in range(0, max(1, len(sentences)), CHUNK):
                 chunk = list(sentences[start : start + CHUNK])
                 inputs = [self._words_of(s) if split else _texts_of(s) for s in chunk]
-                found = backend.encode_batch(inputs, is_pretokenized=split)
-                words = (_words_given(e) if split else _words_found(s, e) for s, e in zip(chunk, found, strict=True))
-                parts.append(_arrays(found, words if by_word else ()))
+                encodings = backend.encode_batch(inputs, is_pretokenized=split)
+                words = (
+                    _words_given(e) if split else _words_found(s, e) for s, e in zip(chunk, encodings, strict=True)
+                )
+                parts.append(_arrays(encodings, words if by_word else ()))
         finally:
             backend.no_truncation()  # or it would be saved with the tokenizer
         lengths, ids, segments, special, word, truncated = map(np.concatenate, zip(*parts, strict=True))

@@ -224,9 +224,9 @@ def _check_device(setup: Setup) -> None:
 
 def _last_sealed(place: Path) -> Path | None:
     """The latest whole checkpoint; those a kill left unfinished are deleted."""
-    found = sorted(place.glob("checkpoint-*"), key=lambda p: int(p.name.rpartition("-")[2]))
-    whole = [p for p in found if _is_whole(p)]
-    for path in found:
+    checkpoints = sorted(place.glob("checkpoint-*"), key=lambda p: int(p.name.rpartition("-")[2]))
+    whole = [p for p in checkpoints if _is_whole(p)]
+    for path in checkpoints:
         if path not in whole[-1:]:
             shutil.rmtree(path)
     return whole[-1] if whole else None

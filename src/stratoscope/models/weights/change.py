@@ -46,8 +46,8 @@ def energies(change: Change) -> Tensor:
         return sigma.square()
     x = change.double()
     gram = x @ x.T if x.shape[0] <= x.shape[1] else x.T @ x
-    found: Tensor = torch.linalg.eigvalsh(gram)
-    return found.clamp_min(0.0)
+    eigenvalues: Tensor = torch.linalg.eigvalsh(gram)
+    return eigenvalues.clamp_min(0.0)
 
 
 def effective_rank(change: Change) -> float:
@@ -56,9 +56,9 @@ def effective_rank(change: Change) -> float:
     Roy and Vetterli 2007, with the energies σ² in place of the singular values σ. 1 for a rank-one change, k for k
     equal directions.
     """
-    found = energies(change)
-    total = float(found.sum())
+    spectrum = energies(change)
+    total = float(spectrum.sum())
     if not total > 0:
         return math.nan
-    p = found / total
+    p = spectrum / total
     return float(torch.special.entr(p).sum().exp())

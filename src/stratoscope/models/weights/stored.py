@@ -46,8 +46,8 @@ class Stored:
         """One of them, alone in memory."""
         path, there = self.files[name]
         with safe_open(path, framework="pt") as f:
-            found: Tensor = f.get_tensor(there)
-        return found
+            tensor: Tensor = f.get_tensor(there)
+        return tensor
 
     def renamed(self, prefix: str) -> Stored:
         """The same without a prefix that some of the names have."""
@@ -149,15 +149,15 @@ def open_lora(adapter: Adapter, base: Stored) -> Lora:
     if kind != "LORA" or not path.is_file():
         raise StratoscopeError(f"the adapter {adapter.folder} is {kind}; expected LoRA factors in {ADAPTER_WEIGHTS}")
     stored = _read([path], None)
-    found: dict[str, dict[str, str]] = {}
+    halves: dict[str, dict[str, str]] = {}
     saved: dict[str, str] = {}
     for name in stored.files:
         if m := LORA.fullmatch(name):
-            found.setdefault(f"{m[1]}.weight", {})[m[3]] = name
+            halves.setdefault(f"{m[1]}.weight", {})[m[3]] = name
         else:
             saved[_known(name, base.files) or name] = name
     factors, magnitudes, scales, transposed = {}, {}, {}, set()
-    for name, parts in found.items():
+    for name, parts in halves.items():
         place = _known(name, base.files)
         if place is None or not {"A", "B"} <= set(parts):
             raise StratoscopeError(

@@ -95,9 +95,9 @@ def _sections(result: Attention) -> Iterator[Section]:
 def _columns(result: Attention) -> Iterator[Curves]:
     files, when = slugs(result), when_of(result)
     for m in result.matrices:
-        found = result.columns(m.measure)
+        means = result.columns(m.measure)
         own = len(result.models) > 3  # pairs would be too many lines
-        kept = {k: c for k, c in found.items() if not own or k[0] == k[1]}
+        kept = {k: c for k, c in means.items() if not own or k[0] == k[1]}
         yield Curves(
             id=f"columns-{files[m.measure]}",
             file="columns",

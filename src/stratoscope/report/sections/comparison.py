@@ -106,10 +106,10 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
 
 def drift_curves(comparison: Comparison, matrix: Matrix) -> dict[str, Curve]:
     """Drift curves by what the legend calls them."""
-    wanted = pairs(comparison)
-    found = {pair: drift(matrix, *pair) for pair in wanted}
-    one_base = len({base for base, _ in wanted}) == 1
-    return {(b if one_base else f"{a} → {b}"): curve for (a, b), curve in found.items() if curve is not None}
+    compared = pairs(comparison)
+    drifts = {pair: drift(matrix, *pair) for pair in compared}
+    one_base = len({base for base, _ in compared}) == 1
+    return {(b if one_base else f"{a} → {b}"): curve for (a, b), curve in drifts.items() if curve is not None}
 
 
 def _caption(matrix: Matrix, summary: str) -> str:
@@ -122,15 +122,15 @@ def _caption(matrix: Matrix, summary: str) -> str:
 
 def _cards(comparison: Comparison, measure: str) -> Iterator[Card]:
     matrix, controls = comparison[measure], {m.name for m in comparison.models if m.is_control}
-    told = 0
+    unchanged = 0
     for base, name in pairs(comparison):
         curve = None if {base, name} & controls else drift(matrix, base, name)
-        if curve is not None and curve.known and told < MOST_PAIRS:
+        if curve is not None and curve.known and unchanged < MOST_PAIRS:
             yield from drift_cards(curve, base=base, measure=measure)
-            told += 1
+            unchanged += 1
     yield from rows_cards(comparison)
     blocks = comparison.findings.get("blocks", {}).get(measure, {})
-    if not told:
+    if not unchanged:
         trained = [n for n in (m.name for m in comparison.models) if n not in controls]
         for one, two in [(a, b) for k, a in enumerate(trained) for b in trained[k + 1 :]][:MOST_PAIRS]:
             yield from _closest(matrix.between(one, two))

@@ -112,9 +112,9 @@ def blocks_tables(
     apart: Sequence[str] = (),
 ) -> list[Table]:
     """The best split of each model into two blocks, and how much sharper than that of `base`, but for `apart`."""
-    tables, found = [], comparison.findings.get("blocks", {})
-    for measure in (m for m in comparison if found.get(m)):
-        splits = found[measure]
+    tables, blocks = [], comparison.findings.get("blocks", {})
+    for measure in (m for m in comparison if blocks.get(m)):
+        splits = blocks[measure]
         own = splits.get(base or "", {}).get("contrast")
         rows: list[tuple[Cell, ...]] = []
         for name in (n for n in order if n in splits):
@@ -192,12 +192,12 @@ def rows_summary(comparison: Comparison) -> tuple[str, ...]:
     data, rows = comparison.data, comparison.data.get("rows")
     width = max((m.width for m in comparison.models), default=0)
     per = f" ({rows / width:.1f} per neuron)" if isinstance(rows, int) and width else ""
-    told = (
+    parts = (
         data.get("name"),
         f"unit {data['unit']}" if data.get("unit") else "",
         f"{count(rows, 'row')}{per}" if isinstance(rows, int) else "number of rows unknown",
     )
-    return tuple(printable(t) for t in told if t)
+    return tuple(printable(t) for t in parts if t)
 
 
 def _one_minus(similarity: Values) -> Values:

@@ -49,9 +49,9 @@ def _cards(result: Probing) -> Iterator[Card]:
         )
     for probes in result.neuron_probes:
         total = len(probes.ranking)
-        found = f"{probes.minimal:,} of {total:,} neurons" if probes.minimal else f"more than {probes.steps[-1]:.0%}"
+        minimal = f"{probes.minimal:,} of {total:,} neurons" if probes.minimal else f"more than {probes.steps[-1]:.0%}"
         note = f"all {shown(probes.oracle)}, minimal {shown(probes.minimal_accuracy)}"
-        yield Card(f"{printable(probes.model)}: minimal set", found, note)
+        yield Card(f"{printable(probes.model)}: minimal set", minimal, note)
 
 
 def _sections(result: Probing) -> Iterator[Section]:
@@ -146,8 +146,9 @@ def _neuron_table(result: Probing) -> Table:
         id="minimal",
         title="Minimal sets (Table 7)",
         caption="Smallest set, in steps of 1 %, whose own probe comes within delta of all neurons on dev words. Mean"
-        " depth: of the salient neurons, 0 embeddings, 1 the top; its interval is over the training sentences, on"
-        " resamples of which neurons are ranked anew. Gap: the largest of the probes of subsets.",
+        " depth: of the salient neurons, 0 embeddings, 1 the top; its interval is over resamples of the"
+        " training and development sentences, on which penalties are chosen and neurons ranked anew."
+        " Gap: the largest of the probes of subsets.",
         head=(
             *("Model", "Neurons", "Minimal set", "Accuracy", "of the set", "Selectivity", "of the set "),
             *("λ1, λ2", "Mean depth", "Gap"),
@@ -175,7 +176,8 @@ def _tops(result: Probing) -> Table:
     return Table(
         id="topbottom",
         title=f"Top and bottom {result.neuron_probes[0].share:.0%} of the neurons (Tables 1, 4, 5)",
-        caption="Trained again on these neurons alone; ablations keep or zero them in the probe of all neurons.",
+        caption="Trained again on these neurons alone; ablations keep or zero them in the probe of all neurons."
+        " Intervals are over the test sentences; that of the claim is over resampled rankings and training too.",
         head=("Model", "Top", "Bottom", "Random", "Only top kept", "Only bottom kept", "Top at 0"),
         rows=tuple(
             (printable(p.model), p.top, p.bottom, p.random, p.keep_top, p.keep_bottom, p.zero_top)

@@ -38,8 +38,8 @@ def _pictures(result: Reproduction, done: Done) -> Iterator[Section]:
     own = {id: [p for p in page.pictures if p.id == id] for id in result.pictures}
     chosen: list[Picture] = [
         replace(p, id=f"{place}-{p.id}", file=f"{place}-{p.id}", when={})
-        for id, found in own.items()
-        for p in found or (p for p in page.pictures if p.id.endswith(f"-{id}"))
+        for id, pictures in own.items()
+        for p in pictures or (p for p in page.pictures if p.id.endswith(f"-{id}"))
     ]
     tables = [t for s in page.sections for t in s.tables if t.id in result.pictures]
     if chosen or tables:

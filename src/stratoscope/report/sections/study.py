@@ -138,8 +138,8 @@ def _bias(study: Study, unit: str) -> str:
 
 
 def _drifts(study: Study, matrix: Matrix) -> dict[str, Any]:
-    found = {name: drift(matrix, study.base, name) for name in study.tuned}
-    return {name: curve for name, curve in found.items() if curve is not None}
+    drifts = {name: drift(matrix, study.base, name) for name in study.tuned}
+    return {name: curve for name, curve in drifts.items() if curve is not None}
 
 
 def _others(study: Study) -> dict[str, str]:

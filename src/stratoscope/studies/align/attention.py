@@ -49,15 +49,15 @@ def sample_pairs(lengths: IntArray, number: int, *, seed: int, causal: bool = Fa
 
     `causal` leaves out targets after their source, whose weight is 0 whatever the text.
     """
-    rng, found, left = np.random.default_rng(seed), dict[int, IntArray](), number
+    rng, sampled, left = np.random.default_rng(seed), dict[int, IntArray](), number
     for text in rng.permutation(np.flatnonzero(lengths > 1)):  # a lone word attends to itself whatever the model
         if left <= 0:
             break
         words = int(lengths[text])
         places = np.flatnonzero(np.tri(words)) if causal else np.arange(words**2)
-        found[int(text)] = np.sort(rng.permutation(places)[:FROM_A_TEXT])
-        left -= len(found[int(text)])
-    return WordPairs({text: found[text] for text in sorted(found)})
+        sampled[int(text)] = np.sort(rng.permutation(places)[:FROM_A_TEXT])
+        left -= len(sampled[int(text)])
+    return WordPairs({text: sampled[text] for text in sorted(sampled)})
 
 
 class PairReader(AttentionReader):
@@ -82,16 +82,16 @@ def read_pairs(plan: AttentionPlan, pairs: WordPairs, running: Run) -> MemoryRow
     rows = Rows("", corpus.fingerprint, "word", sentence, words.rows.word[inside], {})
     places = dict(enumerate(pairs.places.values()))
     matrices: list[Tensor] = []
-    for (spec, seen), heads in zip(words.models, plan.heads, strict=True):
+    for (spec, surveyed), heads in zip(words.models, plan.heads, strict=True):
 
         def weights() -> dict[str, Tensor]:
-            model = open_model(spec, seen=seen, progress=running.progress)  # noqa: B023
+            model = open_model(spec, surveyed=surveyed, progress=running.progress)  # noqa: B023
             encoded = encode_for(model.encoder, corpus.sentences, ["word"])
             reader = PairReader(encoded, rows, blocks=plan.options.layers, places=places)
             read(model, encoded, [reader], batch_tokens=plan.options.batch_tokens)
             return {"weights": torch.cat([reader.picked[k] for k in places])}
 
         key = [plan.key, spec.label, [[k, *p.tolist()] for k, p in pairs.places.items()]]
-        found = running.part("attention", key, weights)["weights"]
-        matrices += found.reshape(len(found), -1, heads).unbind(1)
+        weights_read = running.part("attention", key, weights)["weights"]
+        matrices += weights_read.reshape(len(weights_read), -1, heads).unbind(1)
     return MemoryRows([m.contiguous() for m in matrices])

@@ -65,8 +65,10 @@ def inject(
         check_head(spec, task)
     sides = []
     for spec in specs:
-        seen = survey(spec, progress=progress)
-        sides.append(Side(spec, seen, text_length(seen.encoder, options.length, otherwise=trained_length(spec))))
+        surveyed = survey(spec, progress=progress)
+        sides.append(
+            Side(spec, surveyed, text_length(surveyed.encoder, options.length, otherwise=trained_length(spec)))
+        )
     asked = {"first": specs[0].source, "second": specs[1].source, **task_asked(task), **models_asked(specs)}
     return run_study(
         request_for("injection", inputs_of(sides, task), options, method=methods),
@@ -89,7 +91,8 @@ def _compute(
     stored = [work.store(work.tuned, work.readings(work.tuned)) for work in works]
     choices = works[1].choices
     (x, tx), (y, ty) = (
-        [s[split].head_input(side.seen.layers - 1) for split in SPLITS] for s, side in zip(stored, sides, strict=True)
+        [s[split].head_input(side.surveyed.layers - 1) for split in SPLITS]
+        for s, side in zip(stored, sides, strict=True)
     )
     module, judged = works[1].model.module, partial(_judged, works[1])
     own = [judged(side.spec.label, s["validation"].scores) for side, s in zip(sides, stored, strict=True)]

@@ -96,14 +96,14 @@ def _compute(plan: Plan | None, methods: tuple[str, ...], options: RecoveryOptio
     key = [plan.key if plan else "normal", max(options.train), options.test, options.layer, options.seed]
     shared = {"rows": rows, "test": options.test}
     parts = running.map(_recover, items, name="recovery", key=key, label="recovering", shared=shared)
-    found = [
+    recovered = [
         Recovered(item["features"], item["train"], item["truth"], _scored(method, part, item, options.seed))
         for item, part in zip(items, parts, strict=True)
         for method in item["methods"]
         if f"squares.{method}" in part
     ]
     data, notes = {"rows": name, "train": max(options.train), "test": options.test}, missing(methods, parts)
-    result = Recovery(data, tuple(found), warnings=tuple(notes))
+    result = Recovery(data, tuple(recovered), warnings=tuple(notes))
     return replace(result, statements=judge_recovery(result))
 
 

@@ -78,7 +78,9 @@ class Work:
     @cached_property
     def axis(self) -> list[tuple[Layer, int]]:
         """Every layer in the order it is stored, with its width."""
-        return list(self.attention.layers) if self.attention else [(a, seen.width) for a, seen in self.plan.layers]
+        return (
+            list(self.attention.layers) if self.attention else [(a, surveyed.width) for a, surveyed in self.plan.layers]
+        )
 
     def read(self, running: Run) -> LayerRows:
         """The rows of every layer."""
@@ -110,15 +112,15 @@ class Work:
     def pairs(self) -> list[tuple[str, str, str]]:
         """Group and both models of every pair, or of a random sample of them."""
         names = [spec.label for spec in self.plan.specs]
-        found = []
+        pairs = []
         seeds = self.after + self.before
         for group, some in ((MODELS, names[: self.after]), (BEFORE, names[self.after : seeds])):
             every = list(combinations(some, 2))
             if self.options.pairs is not None and self.options.pairs < len(every):
                 drawn = np.random.default_rng(self.options.seed).permutation(len(every))[: self.options.pairs]
                 every = [every[k] for k in sorted(drawn)]
-            found += [(group, a, b) for a, b in every]
-        return found + [(CEILING, seed, names[self.after - 1]) for seed in names[seeds:]]
+            pairs += [(group, a, b) for a, b in every]
+        return pairs + [(CEILING, seed, names[self.after - 1]) for seed in names[seeds:]]
 
 
 def align(
@@ -273,7 +275,7 @@ def norms(work: Work, running: Run, shared: Mapping[str, Any], key: Any) -> Iter
     interval = norm_interval(len(np.unique(shared["texts"])))
     for spec in work.plan.specs:
         own = [k for k, a in enumerate(layers) if a.model == spec.label]
-        found = torch.stack([parts[k]["norm"] for k in own], dim=1).numpy()
-        found = found / found[0].max() if found[0].max() > 0 else found
-        low, high = spread(found[0], found[1:], interval)
-        yield Curve(spec.label, tuple(layers[k].index for k in own), found[0], low, high, interval, found[1:])
+        nuclear = torch.stack([parts[k]["norm"] for k in own], dim=1).numpy()
+        nuclear = nuclear / nuclear[0].max() if nuclear[0].max() > 0 else nuclear
+        low, high = spread(nuclear[0], nuclear[1:], interval)
+        yield Curve(spec.label, tuple(layers[k].index for k in own), nuclear[0], low, high, interval, nuclear[1:])

@@ -49,8 +49,8 @@ def fit_layers(shared: Mapping[str, Any], item: Item) -> Tensors:
 
 def fit_rows(x: Tensor, y: Tensor, tx: Tensor, ty: Tensor, item: Item) -> Tensors:
     """The same from rows; `item` has methods, seed, whether as published, and whether to keep the map."""
-    seed, found = item["seed"], dict[str, Tensor]()
-    found["around"] = torch.from_numpy(row_errors(ty.double().mean(0), ty))
+    seed, tensors = item["seed"], dict[str, Tensor]()
+    tensors["around"] = torch.from_numpy(row_errors(ty.double().mean(0), ty))
     try:
         pair = spaces(x, y, seed=seed)
     except StratoscopeError as e:
@@ -59,7 +59,7 @@ def fit_rows(x: Tensor, y: Tensor, tx: Tensor, ty: Tensor, item: Item) -> Tensor
     for method in item["methods"]:
         inversion = float("nan")
         if constant:
-            found[f"missing.{method}"] = _bytes("a layer that does not vary over the rows has no map")
+            tensors[f"missing.{method}"] = _bytes("a layer that does not vary over the rows has no map")
             continue
         if method == IDENTITY:
             if x.shape[1] != y.shape[1]:
@@ -71,16 +71,16 @@ def fit_rows(x: Tensor, y: Tensor, tx: Tensor, ty: Tensor, item: Item) -> Tensor
             try:
                 g = fit_spaces(*pair, method, paper=item["paper"] and method in NETWORK, seed=seed)
             except StratoscopeError as e:  # one method that these spaces rule out
-                found[f"missing.{method}"] = _bytes(str(e))
+                tensors[f"missing.{method}"] = _bytes(str(e))
                 continue
             out = g(tx)
             inversion = inversion_error(g, tx, out)
             if item.get("keep"):
-                found |= {f"map.{k}": v for k, v in g.tensors.items()}
-                found["record"] = _bytes(json.dumps(g.record))
-        found[f"squares.{method}"] = torch.from_numpy(row_errors(out, ty))
-        found[f"inversion.{method}"] = torch.tensor(inversion, dtype=torch.float64)
-    return found
+                tensors |= {f"map.{k}": v for k, v in g.tensors.items()}
+                tensors["record"] = _bytes(json.dumps(g.record))
+        tensors[f"squares.{method}"] = torch.from_numpy(row_errors(out, ty))
+        tensors[f"inversion.{method}"] = torch.tensor(inversion, dtype=torch.float64)
+    return tensors
 
 
 def _bytes(text: str) -> Tensor:

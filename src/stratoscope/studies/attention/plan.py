@@ -50,11 +50,11 @@ class AttentionPlan:
     @cached_property
     def layers(self) -> tuple[tuple[Layer, int], ...]:
         """Every layer compared, in the order of the axes, with its number of heads."""
-        found = []
-        for (spec, seen), heads in zip(self.words.models, self.heads, strict=True):
-            chosen = self.options.layers or range(1, seen.layers)
-            found += [(Layer(spec.label, k), heads) for k in chosen]
-        return tuple(found)
+        layers = []
+        for (spec, surveyed), heads in zip(self.words.models, self.heads, strict=True):
+            chosen = self.options.layers or range(1, surveyed.layers)
+            layers += [(Layer(spec.label, k), heads) for k in chosen]
+        return tuple(layers)
 
     @cached_property
     def axis(self) -> HeadAxis:
@@ -86,21 +86,21 @@ class AttentionPlan:
     @cached_property
     def samples(self) -> tuple[int, ...]:
         """Sentences to look at: the nearest to each of a few lengths, as far as there is room."""
-        found: list[int] = []
+        samples: list[int] = []
         room = SAMPLE_WEIGHTS / self.axis.starts[-1]
         for length in SAMPLE_LENGTHS:
             fits = np.flatnonzero((self.lengths > 1) & (self.lengths <= min(SAMPLE_LENGTHS[-1], room**0.5)))
-            fits = np.setdiff1d(fits, found)
+            fits = np.setdiff1d(fits, samples)
             if not len(fits):
                 break
-            found.append(int(fits[np.abs(self.lengths[fits] - length).argmin()]))
-            room -= float(self.lengths[found[-1]]) ** 2
-        return tuple(found)
+            samples.append(int(fits[np.abs(self.lengths[fits] - length).argmin()]))
+            room -= float(self.lengths[samples[-1]]) ** 2
+        return tuple(samples)
 
     @property
     def eps(self) -> float:
         """Rounding of the coarsest model."""
-        return max(torch.finfo(getattr(torch, seen.dtype)).eps for seen in self.words.surveys)
+        return max(torch.finfo(getattr(torch, surveyed.dtype)).eps for surveyed in self.words.surveys)
 
     @property
     def key(self) -> Any:
@@ -113,9 +113,9 @@ class AttentionPlan:
     def data(self) -> dict[str, Any]:
         """The text as the result records it."""
         options = self.options
-        told = {"causal": options.causal, "keep_specials": options.keep_specials, "groups": len(self.groups)}
+        settings = {"causal": options.causal, "keep_specials": options.keep_specials, "groups": len(self.groups)}
         squares = np.square(self.lengths).sum()
-        return self.words.data | told | {"word_pairs": int(squares), "longest": int(self.lengths.max())}
+        return self.words.data | settings | {"word_pairs": int(squares), "longest": int(self.lengths.max())}
 
 
 def plan_attention(

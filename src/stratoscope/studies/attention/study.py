@@ -111,24 +111,24 @@ def read_shards(plan: AttentionPlan, running: Run) -> Parts:
     place = {int(s): k for k, s in enumerate(order)}
     keep = [place[s] for s in plan.samples]
     sizes = [len(g) for g in plan.groups]
-    wanted = sorted({name for m in plan.measures for name in m.needs})
+    needs = sorted({name for m in plan.measures for name in m.needs})
     items: list[dict[str, Any]] = []
     for a, b in plan.shards:
         first, last = sum(sizes[:a]), sum(sizes[:b])
         inside = sorted(k - first for k in keep if first <= k < last)
-        items.append({"first": first, "sizes": sizes[a:b], "keep": inside, "wanted": wanted})
+        items.append({"first": first, "sizes": sizes[a:b], "keep": inside, "wanted": needs})
     shared = Shared(
         texts=str(texts),
         models=OpenModels(plan.words.models, running.memory / running.engine.workers / 2),
         layers=options.layers,
         axis=plan.axis,
-        wanted=frozenset(wanted),
+        wanted=frozenset(needs),
         eps=plan.eps,
         causal=options.causal,
         specials=options.keep_specials,
         batch_tokens=options.batch_tokens,
     )
-    takes = Resources(gpus=float(any(seen.device.startswith("cuda") for _, seen in plan.words.models)))
+    takes = Resources(gpus=float(any(surveyed.device.startswith("cuda") for _, surveyed in plan.words.models)))
     how: dict[str, Any] = {"name": "heads", "key": plan.key, "label": "reading attention", "shared": shared}
     return running.map_files(read_shard, items, **how, resources=takes)
 
@@ -148,13 +148,13 @@ def score_layer(shared: Scoring, item: dict[str, Any]) -> dict[str, Tensor]:
     axis, layer = shared.axis, item["layer"]
     measures = [attention_measure(name) for name in item["measures"]]
     groups = _panel(shared.shards, axis, layer, {name for m in measures for name in m.needs})
-    found: list[dict[str, Doubles]] = []
+    scored: list[dict[str, Doubles]] = []
     for first in range(0, len(shared.weights), TOGETHER):
         sums = weighted(groups, shared.weights[first : first + TOGETHER])
-        found.append(score_panel(axis, layer, sums, measures))
+        scored.append(score_panel(axis, layer, sums, measures))
     whole = weighted(groups, shared.weights[:1])
     heads = {f"heads.{m.name}": m.of_heads(whole)[0].clip(*m.bounds) for m in measures if m.of_heads is not None}
-    scores = {f"scores.{m.name}": np.concatenate([f[m.name] for f in found]) for m in measures}
+    scores = {f"scores.{m.name}": np.concatenate([f[m.name] for f in scored]) for m in measures}
     return {name: torch.from_numpy(np.ascontiguousarray(v)) for name, v in (scores | heads).items()}
 
 
@@ -181,14 +181,14 @@ def _part(shard: Path | Mapping[str, Tensor], name: str, where: slice) -> Tensor
 
 def _summed(shards: Parts, name: str) -> Tensor:
     """A sum over all groups of all shards; of empty rows, over all shards."""
-    found = []
+    sums = []
     for shard in shards:
         if isinstance(shard, Path):
             with safe_open(shard, "pt") as f:
-                found.append(f.get_tensor(name))
+                sums.append(f.get_tensor(name))
         else:
-            found.append(shard[name])
-    return torch.stack([t if name == EMPTY else t.sum(0) for t in found]).sum(0)
+            sums.append(shard[name])
+    return torch.stack([t if name == EMPTY else t.sum(0) for t in sums]).sum(0)
 
 
 def _matrix(plan: AttentionPlan, measure: AttentionMeasure, panels: Sequence[Mapping[str, Tensor]]) -> Matrix:
@@ -230,11 +230,11 @@ def _notes(plan: AttentionPlan, totals: Mapping[str, Any]) -> Iterator[str]:
     """Rows that have no correlation, and rows without any attention to words."""
     names = [f"{layer} head {h + 1}" for layer, heads in plan.layers for h in range(heads)]
     rows = int(totals[COUNTS][1])
-    found = {
+    notes = {
         SKIPPED: "have no correlation, as their attention does not vary, and are skipped by pearson",
         EMPTY: "have no attention to any word, only to other tokens, and count as uniform",
     }
-    for name, what in found.items():
+    for name, what in notes.items():
         count = totals[name]
         if count.any():
             most = int(count.argmax())

@@ -27,6 +27,8 @@ from stratoscope.models.text.rows import Rows, encode_for
 PIECE_BYTES = 1.6e7
 """Weights of all models that are held at once (one sentence always is): a few hundred sentences fill it, so that memory
 is the same however many follow."""
+JOINED_BYTES = 2e6
+"""Weights of one group that are joined, which copies them, to be added up."""
 EMPTY = "empty"
 """Rows of each head that had no attention to any word."""
 Item = dict[str, Any]
@@ -47,8 +49,8 @@ class OpenModels:
     def get(self, k: int) -> OpenedModel:
         """Model k; others go when there is no room for all."""
         if k not in self.opened:
-            spec, seen = self.models[k]
-            self.opened[k] = open_model(spec, seen=seen)
+            spec, surveyed = self.models[k]
+            self.opened[k] = open_model(spec, surveyed=surveyed)
             if sum(map(_weight_bytes, self.opened.values())) > self.room:
                 self.opened = {k: self.opened[k]}
         return self.opened[k]
@@ -105,32 +107,36 @@ def read_shard(shared: Shared, item: Item) -> dict[str, Tensor]:
     """
     sums = [HeadSums(shared.wanted, shared.eps) for _ in item["sizes"]]
     ends = np.cumsum(item["sizes"])
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     empty = np.zeros(shared.axis.starts[-1], dtype=np.int64)
     sentences, words = _texts(shared.texts, item["first"], item["first"] + int(ends[-1]))
-    for first, last in _pieces([len(w) for w in words], shared.axis.starts[-1]):
+    heads = shared.axis.starts[-1]
+    hand_back()
+    for first, last in _pieces([len(w) for w in words], heads, PIECE_BYTES):
         attention, none = _lock_step(shared, sentences[first:last], words[first:last])
         empty += none
         group = np.searchsorted(ends, np.arange(first, last), side="right")
         for g in np.unique(group):
-            sums[g].update(HeadRows.join([attention[k] for k in np.flatnonzero(group == g)]))
+            own = [attention[k] for k in np.flatnonzero(group == g)]
+            for a, b in _pieces([len(rows.lengths) for rows in own], heads, JOINED_BYTES):
+                sums[g].update(HeadRows.join(own[a:b]))
         for k in (k for k in item["keep"] if first <= k < last):
-            found[f"pattern.{item['first'] + k}"] = _pattern(attention[k - first])
-        del attention
+            tensors[f"pattern.{item['first'] + k}"] = _pattern(attention[k - first])
+        del attention, own
         hand_back()
     packed = [shared.axis.pack(s.sums) for s in sums]
-    found |= {name: torch.from_numpy(np.stack([p[name] for p in packed])) for name in packed[0]}
-    return found | {EMPTY: torch.from_numpy(empty)}
+    tensors |= {name: torch.from_numpy(np.stack([p[name] for p in packed])) for name in packed[0]}
+    return tensors | {EMPTY: torch.from_numpy(empty)}
 
 
-def _pieces(words: Sequence[int], heads: int) -> Iterator[tuple[int, int]]:
-    """Bounds of runs of sentences whose weights fit into memory together."""
-    first, room = 0, PIECE_BYTES
+def _pieces(words: Sequence[int], heads: int, most: float) -> Iterator[tuple[int, int]]:
+    """Bounds of runs of sentences whose weights take so many bytes at most together; one sentence may take more."""
+    first, room = 0, most
     for k, n in enumerate(words):
         size = 4.0 * heads * n * (n + 1)
         if k > first and size > room:
             yield first, k
-            first, room = k, PIECE_BYTES
+            first, room = k, most
         room -= size
     yield first, len(words)
 
@@ -148,7 +154,7 @@ def _lock_step(
         model = shared.models.get(k)
         encoded = encode_for(model.encoder, corpus.sentences, ["word"])
         reader = AttentionReader(encoded, rows, causal=shared.causal, specials=shared.specials, blocks=shared.layers)
-        read(model, encoded, [reader], batch_tokens=shared.batch_tokens)
+        read(model, encoded, [reader], batch_tokens=shared.batch_tokens, advance=lambda n: hand_back())
         read_by.append(reader.texts)
         empty.append(reader.empty)
     joined = []

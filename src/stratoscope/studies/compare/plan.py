@@ -55,7 +55,9 @@ class Plan:
     def layers(self) -> tuple[tuple[Layer, Survey], ...]:
         """Every layer compared, in the order of the axes, with its model."""
         return tuple(
-            (Layer(spec.label, k), seen) for spec, seen in self.models for k in chosen_layers(seen, self.options.layers)
+            (Layer(spec.label, k), surveyed)
+            for spec, surveyed in self.models
+            for k in chosen_layers(surveyed, self.options.layers)
         )
 
     @cached_property
@@ -67,7 +69,7 @@ class Plan:
     def inputs(self) -> dict[str, Any]:
         """Identity of the models and of the rows."""
         return {
-            "models": [[spec.label, seen.fingerprint, seen.dtype] for spec, seen in self.models],
+            "models": [[spec.label, surveyed.fingerprint, surveyed.dtype] for spec, surveyed in self.models],
             "rows": self.rows.fingerprint,
         }
 
@@ -87,10 +89,10 @@ class Plan:
         """The models as the result records them; a random initialisation is a control."""
         trained = {spec.source: spec.label for spec in self.specs if not spec.random_init}
         return tuple(
-            model_info(spec, seen, role="control", base=trained.get(spec.source))
+            model_info(spec, surveyed, role="control", base=trained.get(spec.source))
             if spec.random_init
-            else model_info(spec, seen)
-            for spec, seen in self.models
+            else model_info(spec, surveyed)
+            for spec, surveyed in self.models
         )
 
     @property
@@ -114,7 +116,7 @@ class Plan:
     @property
     def provenance(self) -> dict[str, Any]:
         """How to run it again, besides the request."""
-        return {"device": self.devices, "dtype": {spec.label: seen.dtype for spec, seen in self.models}}
+        return {"device": self.devices, "dtype": {spec.label: surveyed.dtype for spec, surveyed in self.models}}
 
 
 def make_plan(models: Sequence[Model], data: Data, options: CompareOptions, progress: Progress) -> Plan:
@@ -131,8 +133,8 @@ def make_plan(models: Sequence[Model], data: Data, options: CompareOptions, prog
         read = " and ".join(f"'{corpus.columns[role]}'" for role in ("text", "pair") if role in corpus.columns)
         progress.note(f"the text of {corpus.name} is read from column {read}; --text chooses another")
     surveys = [survey_source(spec, progress=progress) for spec in specs]
-    for seen in surveys:
-        chosen_layers(seen, options.layers)
+    for surveyed in surveys:
+        chosen_layers(surveyed, options.layers)
     return plan_of(specs, surveys, corpus, options)
 
 
@@ -148,16 +150,18 @@ def plan_of(
     rows = plan_rows(corpus, [s.encoder for s in surveys], options.unit, truncate=truncate)
     if len(rows) < FEWEST_ROWS:
         raise StratoscopeError(f"expected at least {FEWEST_ROWS} rows to compare, got {len(rows)}; give more text")
-    wanted, notes = requests(options.measures, n=len(rows), width=max(s.width for s in surveys))
-    found = [(spec.label, (seen.fingerprint, seen.dtype)) for spec, seen in zip(specs, surveys, strict=True)]
-    for (one, a), (two, b) in combinations(found, 2):
+    requested, notes = requests(options.measures, n=len(rows), width=max(s.width for s in surveys))
+    identities = [
+        (spec.label, (surveyed.fingerprint, surveyed.dtype)) for spec, surveyed in zip(specs, surveys, strict=True)
+    ]
+    for (one, a), (two, b) in combinations(identities, 2):
         if a == b:
             notes.append(f"{one} and {two} are the same model: what is between them is the model compared with itself")
-    notes += [note for seen in surveys for note in seen.notes]
+    notes += [note for surveyed in surveys for note in surveyed.notes]
     notes += [f"left out: {count} {reason}" for reason, count in rows.dropped.items()]
     notes += [f"{n} texts are read up to {rows.truncate} tokens by {name}" for name, n in rows.truncated.items()]
     notes += [f"left out: {corpus.skipped} blank rows of {corpus.name}"] if corpus.skipped else []
-    return Plan(tuple(specs), tuple(surveys), corpus, rows, tuple(wanted), tuple(notes), options)
+    return Plan(tuple(specs), tuple(surveys), corpus, rows, tuple(requested), tuple(notes), options)
 
 
 def named(specs: list[ModelSpec], *, random_init: bool = False, seed: int = 0) -> list[ModelSpec]:

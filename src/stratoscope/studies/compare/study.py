@@ -124,7 +124,7 @@ def asked_of(plan: Plan, models: Model | Sequence[Model], data: Data) -> dict[st
 
 def work_of(plan: Plan) -> float:
     """About how many operations (FLOP) the comparison takes: little work is done in this process."""
-    width = max(seen.width for seen in plan.surveys)
+    width = max(surveyed.width for surveyed in plan.surveys)
     return len(plan.rows) * float(len(plan.layers) * width) ** 2 * max(1, plan.options.bootstrap)
 
 
@@ -146,11 +146,11 @@ def read_plan(plan: Plan, running: Run) -> StoredRows:
     return together(stored)
 
 
-def held(spec: ModelSpec, seen: Survey, running: Run) -> Held | Callable[[], OpenedModel]:
+def held(spec: ModelSpec, surveyed: Survey, running: Run) -> Held | Callable[[], OpenedModel]:
     """The model as a worker anywhere can open it; saved activations are looked up here."""
     if is_saved(spec.source):
-        return partial(open_source, spec, seen=seen, progress=running.progress)
-    return Held(partial(open_source, spec, seen=seen), seen, progress=running.progress)
+        return partial(open_source, spec, surveyed=surveyed, progress=running.progress)
+    return Held(partial(open_source, spec, surveyed=surveyed), surveyed, progress=running.progress)
 
 
 def _targets(plan: Plan) -> list[Path]:
@@ -163,7 +163,7 @@ def score_plan(plan: Plan, stored: StoredRows, running: Run) -> Comparison:
     """Score stored rows, with intervals where they were asked for, and judge what they show."""
     options, rows = plan.options, plan.rows
     if options.bootstrap:
-        widths = sum(seen.width for _, seen in plan.layers)
+        widths = sum(surveyed.width for _, surveyed in plan.layers)
         check_memory(len(rows), widths, workers=running.engine.workers, memory=running.memory)
         many = options.bootstrap
         running.progress.note(
@@ -193,9 +193,9 @@ def score_plan(plan: Plan, stored: StoredRows, running: Run) -> Comparison:
         provenance=plan.provenance,
         arrays={k: v.numpy() for s in scoring.scored.values() for k, v in s.arrays.items()},
     )
-    found = findings(comparison, standardise=options.standardise)
+    structure = findings(comparison, standardise=options.standardise)
     if levels := _permuted_chance(plan, stored, running):
-        found["chance"] = levels
+        structure["chance"] = levels
         if above := [f"{level:.2f} ({name})" for name, level in levels.items() if level > WORTH_SAYING]:
             note = (
                 "Rows of one sentence are not independent: with whole sentences permuted, layers still score up to"
@@ -204,24 +204,24 @@ def score_plan(plan: Plan, stored: StoredRows, running: Run) -> Comparison:
             comparison = replace(comparison, warnings=(*comparison.warnings, note))
     if stored.exact:
         comparison = _with_rounding(plan, stored, comparison, running)
-    comparison = replace(comparison, findings=found)
+    comparison = replace(comparison, findings=structure)
     return replace(comparison, statements=judge_comparison(comparison))
 
 
 def _with_rounding(plan: Plan, stored: StoredRows, comparison: Comparison, running: Run) -> Comparison:
     """The comparison with what float16 on disk changed: every measure once more on the first rows, kept both ways."""
     exact, kept = stored.first()
-    n, width = count(exact), max(seen.width for _, seen in plan.layers)
-    wanted = [r for r in plan.wanted if n > width or not r.measure.whitens]
+    n, width = count(exact), max(surveyed.width for _, surveyed in plan.layers)
+    requested = [r for r in plan.wanted if n > width or not r.measure.whitens]
     silent, seed = replace(running, progress=Silent()), plan.options.seed
     one, two = (
-        score_layers(rows, wanted, run=silent, key=[plan.key, how, n], seed=seed).scored
+        score_layers(rows, requested, run=silent, key=[plan.key, how, n], seed=seed).scored
         for rows, how in ((exact, "exact"), (kept, "kept"))
     )
-    change = {r.name: float((one[r.name].values - two[r.name].values).abs().nan_to_num().max()) for r in wanted}
+    change = {r.name: float((one[r.name].values - two[r.name].values).abs().nan_to_num().max()) for r in requested}
     said = ", ".join(f"{value:.1g} ({name})" for name, value in change.items())
     note = f"Activations are kept in float16: on the first {n} rows that changes scores by at most {said}."
-    if missing := [r.name for r in plan.wanted if r not in wanted]:
+    if missing := [r.name for r in plan.wanted if r not in requested]:
         note += f" Not measured, since {n} rows are fewer than the {width} neurons: {', '.join(missing)}."
     kept_in = {"dtype": plan.options.store, "rows": n, "change": change}
     provenance = {**comparison.provenance, "store": kept_in}
@@ -233,11 +233,11 @@ def _permuted_chance(plan: Plan, stored: StoredRows, running: Run) -> dict[str, 
 
     Measures of covariances only: those of kernels would cost as much again as their scores.
     """
-    sentence, wanted = torch.from_numpy(plan.rows.sentence), [r for r in plan.wanted if r.measure.compare]
+    sentence, requested = torch.from_numpy(plan.rows.sentence), [r for r in plan.wanted if r.measure.compare]
     sentences = len(torch.unique_consecutive(sentence))
-    if not wanted or not 2 <= sentences < len(sentence):
+    if not requested or not 2 <= sentences < len(sentence):
         return {}
-    levels = permuted_chance(stored, sentence, wanted, run=running, key=plan.key, seed=plan.options.seed)
+    levels = permuted_chance(stored, sentence, requested, run=running, key=plan.key, seed=plan.options.seed)
     return {name: level for name, level in levels.items() if not math.isnan(level)}
 
 
@@ -245,20 +245,20 @@ def _scoring_notes(plan: Plan, scoring: Scoring) -> list[str]:
     """Which layers have no score, or fewer directions than they could, and why."""
     layers = list(zip(plan.layers, scoring.constant, scoring.lost, strict=True))
     notes = []
-    if missing := [str(layer) for (layer, seen), constant, _ in layers if constant == seen.width]:
+    if missing := [str(layer) for (layer, surveyed), constant, _ in layers if constant == surveyed.width]:
         notes.append(f"{', '.join(missing)} do not vary over these rows and are shown as missing")
-    if partly := sum(constant for (_, seen), constant, _ in layers if constant < seen.width):
+    if partly := sum(constant for (_, surveyed), constant, _ in layers if constant < surveyed.width):
         notes.append(f"{partly} neurons do not vary over these rows and score 0 in neuronsim and mixedsim")
     most = len(plan.rows) - 1
     # The one direction that LayerNorm takes is not worth a word.
-    if lost := [f"{k} of {min(seen.width - c, most)} in {layer}" for (layer, seen), c, k in layers if k > 1]:
+    if lost := [f"{k} of {min(surveyed.width - c, most)} in {layer}" for (layer, surveyed), c, k in layers if k > 1]:
         notes.append(
             "directions that vary by no more than rounding are left out of measures that invert a covariance:"
             f" {', '.join(lost)} (neurons that depend on each other, repeated rows, or signal too faint for the dtype)"
         )
     for request in plan.wanted:
         own = scoring.scored[request.name].values.diagonal().tolist()
-        varying = [(layer, v) for ((layer, seen), c, _), v in zip(layers, own, strict=True) if c < seen.width]
+        varying = [(layer, v) for ((layer, surveyed), c, _), v in zip(layers, own, strict=True) if c < surveyed.width]
         if undefined := [str(layer) for layer, value in varying if math.isnan(value)]:
             notes.append(f"{request.name} is missing for {', '.join(undefined)}: {request.measure.undefined}")
     return notes

@@ -119,9 +119,9 @@ def rows_needed(loss: Value, rows: int, *, budget: float, exact: bool) -> int | 
     if margin <= 0:
         return None
     excess = (loss.value - loss.low) / margin
-    wanted = max(rows, rows * (excess if exact else excess**2))
-    digits: int = 10 ** max(0, math.floor(math.log10(wanted)) - 1)
-    return math.ceil(wanted / digits) * digits
+    needed = max(rows, rows * (excess if exact else excess**2))
+    digits: int = 10 ** max(0, math.floor(math.log10(needed)) - 1)
+    return math.ceil(needed / digits) * digits
 
 
 def check_rows(rows: int, metric: Metric, *, budget: float, confidence: float) -> None:
@@ -181,5 +181,5 @@ def _with_failure(metric: Metric, cut: Floats, whole: Floats, labels: Floats) ->
         failures = [(2 * cut.mean() - cut[i], whole[i], labels[i]) for i in like]
     else:
         failures = [(np.eye(k)[(label + 1) % k], np.eye(k)[label], label) for label in range(k)]
-    found = [(np.vstack([cut, c]), np.vstack([whole, w]), np.append(labels, y)) for c, w, y in failures]
-    return min(found, key=lambda f: metric.score(f[0], f[2]) - metric.score(f[1], f[2]))
+    extended = [(np.vstack([cut, c]), np.vstack([whole, w]), np.append(labels, y)) for c, w, y in failures]
+    return min(extended, key=lambda f: metric.score(f[0], f[2]) - metric.score(f[1], f[2]))

@@ -45,7 +45,7 @@ def write_cut(work: Work, judged: Judged, tested: Sequence[Tested], small: nn.Mo
     latency = {**_latency(work, small), "by_blocks": time_by_blocks(work, judged)}
     rows = _spread(len(task.validation), RELOADED)
     written: Any = small.to("cpu")
-    folder = write_checkpoint(work.run.folder, written, side.seen.encoder.tokenizer)
+    folder = write_checkpoint(work.run.folder, written, side.surveyed.encoder.tokenizer)
     trust = side.spec.trust_remote_code
     apart = check_reload(
         folder, written, task, [task.validation[k] for k in rows], length=side.length, trust_remote_code=trust
@@ -63,8 +63,8 @@ def write_cut(work: Work, judged: Judged, tested: Sequence[Tested], small: nn.Mo
             "name": side.spec.label,
             "source": side.spec.source,
             "hub": side.spec.loaded is None and not locate(side.spec.source).local,
-            "family": side.seen.family.name,
-            "fingerprint": side.seen.fingerprint,
+            "family": side.surveyed.family.name,
+            "fingerprint": side.surveyed.fingerprint,
             "blocks": work.blocks,
         },
         loads_with=auto_class(task).__name__,
@@ -109,7 +109,7 @@ def _check_judged(work: Work, small: nn.Module, scores: Floats) -> None:
     if not apart <= APART * max(1.0, float(np.abs(got).max())):
         raise StratoscopeError(
             f"the cut model gives scores {apart:.3g} from those it was judged by, so it is not written; this is a"
-            f" defect in how '{work.tuned.seen.family.name}' is cut, please report it"
+            f" defect in how '{work.tuned.surveyed.family.name}' is cut, please report it"
         )
 
 

@@ -80,9 +80,9 @@ def cut(
     check(options)
     check_rows(len(task.validation), metric_named(task.metric), budget=allowed, confidence=options.confidence)
     [side] = two_sides(tuned, None, task, options.length, progress)
-    if side.seen.layers - 1 <= options.keep:
+    if side.surveyed.layers - 1 <= options.keep:
         raise StratoscopeError(
-            f"'{side.spec.label}' has {side.seen.layers - 1} blocks and {options.keep} must stay, so there is nothing"
+            f"'{side.spec.label}' has {side.surveyed.layers - 1} blocks and {options.keep} must stay: there is nothing"
             " to cut; give a deeper model or a lower --keep"
         )
     made = run_study(
@@ -142,11 +142,11 @@ def _choose(work: Work, judged: Judged) -> tuple[list[Tested], Judged]:
     exportable = _exportable(work, within)
     order = sequence(exportable, whole=whole, budget=work.budget)
     tested = confirm(order, measure, budget=work.budget, refused=lambda c: _at_majority(work, judged, c.kept))
-    told = _with_verdicts(work, judged, exportable, tested)
+    verdicts = _with_verdicts(work, judged, exportable, tested)
     if not tested[0].confirmed and tested[0].at_majority:
         raise _nothing(
             work,
-            told,
+            verdicts,
             f"without {spelled(work.gone(tested[0].kept))}, the safest cut by the rows for the choice, its"
             f" {work.metric.name} on {len(work.sure)} other rows is not above that of the majority label"
             f" ({work.majority:.4f})",
@@ -157,13 +157,13 @@ def _choose(work: Work, judged: Judged) -> tuple[list[Tested], Judged]:
         needed = rows_needed(loss, rows, budget=work.budget, exact=tested[0].exact)
         raise _nothing(
             work,
-            told,
+            verdicts,
             f"without {spelled(work.gone(tested[0].kept))}, the safest cut by the rows for the choice, the change of"
             f" {work.metric.name} on {rows} other rows is {_shown(loss)}, and {work.options.confidence:.0%} confidence"
             f" needs a lower end of {-work.budget:g}",
             *([f"give about {2 * needed} validation rows instead of {len(work.task.validation)}"] if needed else []),
         )
-    return tested, told
+    return tested, verdicts
 
 
 def _at_majority(work: Work, judged: Judged, kept: tuple[int, ...]) -> bool:

@@ -65,12 +65,12 @@ class Work(Judging):
 
     @property
     def blocks(self) -> int:
-        return self.tuned.seen.layers - 1
+        return self.tuned.surveyed.layers - 1
 
     @property
     def key(self) -> list[Any]:
         """What parts are made from."""
-        return [self.tuned.seen.fingerprint, self.task.fingerprint, self.tuned.length]
+        return [self.tuned.surveyed.fingerprint, self.task.fingerprint, self.tuned.length]
 
     def score(self, scores: Floats, rows: IntArray) -> float:
         """The metric of scores (rows, k)."""

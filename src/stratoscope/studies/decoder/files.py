@@ -48,12 +48,12 @@ def write_cut(work: Work, found: Chosen, removed: Removed, allowed: float) -> Cu
     if not np.allclose(again, judged.losses[:RELOADED], rtol=APART):
         raise StratoscopeError(
             f"the cut model does not say what it was judged by, so it is not written; this is a defect in how"
-            f" '{work.seen.family.name}' is cut, please report it"
+            f" '{work.surveyed.family.name}' is cut, please report it"
         )
     timed = latency_ratio(work.model.module, small, [work.encoded.batch(rows[:TIMED])], rounds=ROUNDS)
     device, threads = work.model.device.type, torch.get_num_threads()
     size = {"before": _parameters(work.model.module), "after": _parameters(small)}
-    folder = write_checkpoint(work.run.folder, small.to("cpu"), work.seen.encoder.tokenizer)
+    folder = write_checkpoint(work.run.folder, small.to("cpu"), work.surveyed.encoder.tokenizer)
     given = [_given(sound(work.corpus.sentences[int(k)].text), work.length) for k in some]
     trust = work.spec.trust_remote_code
     worst = apart(folder, small, Causal().auto_class, given, trust_remote_code=trust)
@@ -64,8 +64,8 @@ def write_cut(work: Work, found: Chosen, removed: Removed, allowed: float) -> Cu
             "name": work.spec.label,
             "source": work.spec.source,
             "hub": not locate(work.spec.source).local,
-            "family": work.seen.family.name,
-            "fingerprint": work.seen.fingerprint,
+            "family": work.surveyed.family.name,
+            "fingerprint": work.surveyed.fingerprint,
             "blocks": work.blocks,
         },
         kept=work.kept(removed),
@@ -169,8 +169,8 @@ def _point(point: Value) -> str:
 
 def _warnings(work: Work) -> list[str]:
     notes = []
-    if work.options.patch and work.seen.family.down is None:
-        notes.append(f"nothing was refitted: the down projection of '{work.seen.family.name}' is not known")
+    if work.options.patch and work.surveyed.family.down is None:
+        notes.append(f"nothing was refitted: the down projection of '{work.surveyed.family.name}' is not known")
     if cut := int(work.encoded.truncated.sum()):
         notes.append(f"{cut} texts are longer than {work.length} tokens and were truncated")
     return notes

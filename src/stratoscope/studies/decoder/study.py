@@ -62,18 +62,18 @@ def cut_decoder(
     read = {"text": options.text, "columns": options.columns}
     corpus = data if isinstance(data, Corpus) else read_corpus(str(data), **read)
     corpus = corpus.sample(options.limit, options.seed)
-    seen = survey(spec, progress=progress)
-    if seen.layers - 1 <= options.keep:
+    surveyed = survey(spec, progress=progress)
+    if surveyed.layers - 1 <= options.keep:
         raise StratoscopeError(
-            f"'{spec.label}' has {seen.layers - 1} blocks and {options.keep} must stay, so there is nothing to cut;"
+            f"'{spec.label}' has {surveyed.layers - 1} blocks and {options.keep} must stay, so there is nothing to cut;"
             " give a deeper model or a lower --keep"
         )
-    inputs = {"model": [spec.label, seen.fingerprint, seen.dtype], "corpus": corpus.fingerprint}
+    inputs = {"model": [spec.label, surveyed.fingerprint, surveyed.dtype], "corpus": corpus.fingerprint}
     made = run_study(
         request_for("decoder", inputs, options, max_ppl=allowed),
         options,
         out,
-        lambda running: _compute(Work(spec, seen, corpus, options, running), allowed),
+        lambda running: _compute(Work(spec, surveyed, corpus, options, running), allowed),
         asked={"tuned": spec.source, "max_ppl": f"{allowed:g}x", **data_asked(data), **models_asked([spec])},
         progress=progress,
         draw=draw,
@@ -84,9 +84,9 @@ def cut_decoder(
 
 
 def _compute(work: Work, allowed: float) -> CutDecoder:
-    found = choose(work)
-    tested = _confirmed(work, found, allowed)
-    tried = tuple(_judged(t, tested, allowed, work) for t in found.tried)
+    choice = choose(work)
+    tested = _confirmed(work, choice, allowed)
+    tried = tuple(_judged(t, tested, allowed, work) for t in choice.tried)
     made = [t for t in tested if t.confirmed]
     if not made:
         refusal = _nothing(work, tried, tested, allowed)
@@ -95,7 +95,7 @@ def _compute(work: Work, allowed: float) -> CutDecoder:
     gone = next(t.removed for t in tried if work.kept(t.removed) == made[-1].kept)
     work.run.progress.note(f"{len(made[-1].kept)} of {work.blocks} blocks do: {spelled(gone)} can go")
     work.run.finish()
-    return write_cut(work, replace(found, tried=tried), gone, allowed)
+    return write_cut(work, replace(choice, tried=tried), gone, allowed)
 
 
 def _confirmed(work: Work, found: Chosen, allowed: float) -> list[Tested]:

@@ -54,29 +54,35 @@ class Work:
     """The whole model and the texts it is held against."""
 
     spec: ModelSpec
-    seen: Survey
+    surveyed: Survey
     corpus: Corpus
     options: CutDecoderOptions
     run: Run
 
     @property
     def blocks(self) -> int:
-        return self.seen.layers - 1
+        return self.surveyed.layers - 1
 
     @property
     def length(self) -> int:
-        return text_length(self.seen.encoder, self.options.length)
+        return text_length(self.surveyed.encoder, self.options.length)
 
     @property
     def key(self) -> list[Any]:
         """What parts are made from."""
-        return [self.seen.fingerprint, self.seen.dtype, self.seen.device, self.corpus.fingerprint, self.length]
+        return [
+            self.surveyed.fingerprint,
+            self.surveyed.dtype,
+            self.surveyed.device,
+            self.corpus.fingerprint,
+            self.length,
+        ]
 
     @cached_property
     def held(self) -> Held:
         """The model with its head, tried for looking ahead wherever it is opened."""
-        opening = partial(_open, self.spec, self.seen, self.encoded)
-        return Held(opening, self.seen, CAUSAL, self.run.progress)
+        opening = partial(_open, self.spec, self.surveyed, self.encoded)
+        return Held(opening, self.surveyed, CAUSAL, self.run.progress)
 
     @property
     def model(self) -> OpenedModel:
@@ -84,7 +90,7 @@ class Work:
 
     @cached_property
     def encoded(self) -> Encoded:
-        return self.seen.encoder.encode(self.corpus.sentences, truncate=self.length)
+        return self.surveyed.encoder.encode(self.corpus.sentences, truncate=self.length)
 
     @cached_property
     def shares(self) -> Shares:
@@ -154,15 +160,15 @@ class Work:
         """How far blocks move the stream, on the texts for the choice."""
 
         def make() -> dict[str, Tensor]:
-            found = moves(self.model, self.encoded, self.shares.choose, batch_tokens=self.options.batch_tokens)
-            return {"influence": torch.from_numpy(found.influence), "angular": torch.from_numpy(found.angular)}
+            moved = moves(self.model, self.encoded, self.shares.choose, batch_tokens=self.options.batch_tokens)
+            return {"influence": torch.from_numpy(moved.influence), "angular": torch.from_numpy(moved.angular)}
 
         made = self.run.part("moves", [*self.key, self.shares.choose.tolist()], make)
         return Moves(made["influence"].numpy(), made["angular"].numpy())
 
 
-def _open(spec: ModelSpec, seen: Survey, encoded: Encoded, *, progress: Progress) -> OpenedModel:
-    model = open_model(spec, CAUSAL, seen=seen, progress=progress)
+def _open(spec: ModelSpec, surveyed: Survey, encoded: Encoded, *, progress: Progress) -> OpenedModel:
+    model = open_model(spec, CAUSAL, surveyed=surveyed, progress=progress)
     check_causal(model, encoded, int(encoded.lengths.argmax()))
     return model
 
@@ -171,8 +177,8 @@ def _fitted(cut: Cut, item: Item) -> Tensors:
     """New weights for some gaps, from one pass."""
     texts, spans = np.array(item["texts"]), [tuple(span) for span in item["spans"]]
     tokens = cut.batch_tokens
-    found = fit_patches(cut.model(), cut.encoded, texts, spans, batch_tokens=tokens, advance=advanced)
-    return {f"{k}-{r}": w.contiguous() for k, made in enumerate(found) for r, w in enumerate(made)}
+    patches = fit_patches(cut.model(), cut.encoded, texts, spans, batch_tokens=tokens, advance=advanced)
+    return {f"{k}-{r}": w.contiguous() for k, made in enumerate(patches) for r, w in enumerate(made)}
 
 
 @dataclass(frozen=True)
@@ -211,8 +217,8 @@ def choose(work: Work) -> Chosen:
         """(texts, 2): -log p, and tokens of which the whole model says the same first."""
         if not patch and (blocks[0], blocks[-1]) in spans and len(gaps(blocks)) == 1:
             return spans[blocks[0], blocks[-1]]
-        found = work.said(rows, blocks, patch)
-        return np.column_stack([found.losses, found.agreement(whole)])
+        tried = work.said(rows, blocks, patch)
+        return np.column_stack([tried.losses, tried.agreement(whole)])
 
     def over(scores: Floats) -> Value:
         return ratio(scores[:, 0], whole.losses, tokens, level=LEVEL)

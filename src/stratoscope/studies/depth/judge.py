@@ -45,13 +45,13 @@ class Side:
     """One of the two models whose layers are read."""
 
     spec: ModelSpec
-    seen: Survey
+    surveyed: Survey
     length: int
     """Truncate texts to N tokens."""
 
     @property
     def info(self) -> ModelInfo:
-        return model_info(self.spec, self.seen)
+        return model_info(self.spec, self.surveyed)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,9 @@ class Work:
     def held(self) -> Held:
         """The tuned model with its head, loaded when first asked for."""
         side, name = self.tuned, self.task.fingerprint
-        return Held(partial(open_model, side.spec, self.task, seen=side.seen), side.seen, name, self.run.progress)
+        return Held(
+            partial(open_model, side.spec, self.task, surveyed=side.surveyed), side.surveyed, name, self.run.progress
+        )
 
     @property
     def model(self) -> OpenedModel:
@@ -82,12 +84,12 @@ class Work:
     @cached_property
     def inputs(self) -> Inputs:
         """The validation rows, checked and tokenised."""
-        return tokenise(self.task, "validation", self.tuned.seen.encoder, length=self.tuned.length)
+        return tokenise(self.task, "validation", self.tuned.surveyed.encoder, length=self.tuned.length)
 
     @cached_property
     def train(self) -> Inputs:
         """The training rows."""
-        return tokenise(self.task, "train", self.tuned.seen.encoder, length=self.tuned.length)
+        return tokenise(self.task, "train", self.tuned.surveyed.encoder, length=self.tuned.length)
 
     @cached_property
     def metric(self) -> Metric:
@@ -116,9 +118,9 @@ class Work:
     def store(self, side: Side, readings: Mapping[str, Reading]) -> dict[str, Stored]:
         """Read each split with a model, which is opened once, if at all; with its head where that gives scores."""
         scored = any(r.head is not None and r.head.scored for r in readings.values())
-        bare = Held(partial(open_model, side.spec, seen=side.seen), side.seen, progress=self.run.progress)
+        bare = Held(partial(open_model, side.spec, surveyed=side.surveyed), side.surveyed, progress=self.run.progress)
         return {
-            split: store_layers(self.held if scored else bare, side.seen, reading, self.run)
+            split: store_layers(self.held if scored else bare, side.surveyed, reading, self.run)
             for split, reading in readings.items()
         }
 
@@ -145,7 +147,7 @@ def judge(
     """Everything depth has to say, from the stored head inputs of both splits."""
     task, side, progress = work.task, work.tuned, work.run.progress
     floor = {"majority": majority(task), "bag_of_words": bag_of_words(task)}
-    layers = range(side.seen.layers)
+    layers = range(side.surveyed.layers)
     validation = tuned["validation"]
     untuned = [head_scores(work.model.module, validation.head_input(k), choices=work.choices) for k in layers]
     start = scale_of(tuned["train"].head_input(layers[-1]))
@@ -193,10 +195,10 @@ def tuned_heads(work: Work, side: Side, stored: Mapping[str, Stored], start: Sca
     """Validation scores of a head tuned on each layer, and what a reader should know of them."""
     label, scores, constant, short = side.spec.label, [], [], []
     own = side is work.tuned
-    made_from = [side.seen.fingerprint, work.tuned.seen.fingerprint, work.task.fingerprint, side.length, own]
+    made_from = [side.surveyed.fingerprint, work.tuned.surveyed.fingerprint, work.task.fingerprint, side.length, own]
     parts = work.run.map(
         _tuned_head,
-        [{"layer": k} for k in range(side.seen.layers)],
+        [{"layer": k} for k in range(side.surveyed.layers)],
         name="head",
         key=[*made_from, work.seed],
         label=f"tuning heads on {label}",
@@ -263,13 +265,13 @@ def _skipped_rows(shared: _Spans, item: dict[str, Any]) -> dict[str, Tensor]:
 
 def span_scores(work: Work, rows: IntArray, width: int) -> Floats:
     """(blocks, blocks, rows, width): scores of these rows with every span skipped, NaN below the diagonal."""
-    side, blocks = work.tuned, work.tuned.seen.layers - 1
+    side, blocks = work.tuned, work.tuned.surveyed.layers - 1
     some = [rows[start : start + SPAN_ROWS].tolist() for start in range(0, len(rows), SPAN_ROWS)]
     parts = work.run.map(
         _skipped_rows,
         [{"rows": s} for s in some],
         name="spans",
-        key=[side.seen.fingerprint, work.task.fingerprint, side.length],
+        key=[side.surveyed.fingerprint, work.task.fingerprint, side.length],
         label=f"skipping blocks of {side.spec.label}",
         shared=_Spans(work.held, work.inputs, (blocks, width), work.batch_tokens),
         weights=[len(s) for s in some],
@@ -281,7 +283,7 @@ def span_scores(work: Work, rows: IntArray, width: int) -> Floats:
 
 def skipped(work: Work, result: Depth, whole: Floats) -> Depth:
     """The result with metric and agreement for every span skipped (NaN below the diagonal), also on resamples."""
-    task, blocks = work.task, work.tuned.seen.layers - 1
+    task, blocks = work.task, work.tuned.surveyed.layers - 1
     joined = span_scores(work, np.arange(len(task.validation)), whole.shape[1])
     value, agreement = np.full((blocks, blocks), np.nan), np.full((blocks, blocks), np.nan)
     upper = np.triu_indices(blocks)

@@ -77,7 +77,7 @@ def two_sides(
         check_head(specs[0], task)
     surveys = [survey(spec, progress=progress) for spec in specs]
     longest = text_length(surveys[0].encoder, length, otherwise=trained_length(specs[0]))
-    sides = [Side(spec, seen, longest) for spec, seen in zip(specs, surveys, strict=True)]
+    sides = [Side(spec, surveyed, longest) for spec, surveyed in zip(specs, surveys, strict=True)]
     if judged and base is not None:
         _check_base(*sides)
     return sides
@@ -86,7 +86,7 @@ def two_sides(
 def inputs_of(sides: Sequence[Side], task: TaskData) -> dict[str, Any]:
     """Identity of the models and of the task's rows."""
     return {
-        "models": [[s.spec.label, s.seen.fingerprint, s.seen.dtype, s.length] for s in sides],
+        "models": [[s.spec.label, s.surveyed.fingerprint, s.surveyed.dtype, s.length] for s in sides],
         "task": [task.name, task.fingerprint, task.metric],
     }
 
@@ -106,7 +106,9 @@ def _compute(sides: Sequence[Side], task: TaskData, options: DepthOptions, runni
 
 
 def _check_base(tuned: Side, base: Side) -> None:
-    one, other = (f"({s.seen.family.name}, {s.seen.layers - 1} blocks, width {s.seen.width})" for s in (tuned, base))
+    one, other = (
+        f"({s.surveyed.family.name}, {s.surveyed.layers - 1} blocks, width {s.surveyed.width})" for s in (tuned, base)
+    )
     if one != other:
         raise StratoscopeError(
             f"'{tuned.spec.label}' {one} was not tuned from '{base.spec.label}' {other}",

@@ -113,7 +113,7 @@ def diff(
         progress.note(f"weights are not compared: {e.fact}")
     task = [] if asked.task is None else [asked.task.name, asked.task.fingerprint, asked.task.metric]
     inputs = {
-        "models": [[s.spec.label, s.seen.fingerprint, s.seen.dtype, s.length] for s in asked.sides],
+        "models": [[s.spec.label, s.surveyed.fingerprint, s.surveyed.dtype, s.length] for s in asked.sides],
         "task": task,
         "rows": {name: plan.rows.fingerprint for name, plan in asked.plans.items()},
         "data": asked.corpus.fingerprint,
@@ -177,7 +177,7 @@ def _asked(
         )
     causal = task is None and _causal(before) and _causal(after)
     lengths = [text_length(s.encoder, options.length, otherwise=trained_length(specs[1])) for s in surveys[:2]]
-    sides = tuple(Side(spec, seen, min(lengths)) for spec, seen in zip(specs, surveys, strict=True))
+    sides = tuple(Side(spec, surveyed, min(lengths)) for spec, surveyed in zip(specs, surveys, strict=True))
     models = Roles(sides, 1, 0, options.control)
     corpus = (rows.corpus("validation") if isinstance(rows, TaskData) else rows).sample(options.limit, options.seed)
     usual: tuple[str, ...] = ("mean",)
@@ -246,12 +246,14 @@ def _read_text(asked: Asked, side: Side, running: Run) -> Stored:
         batch_tokens=asked.options.batch_tokens,
     )
     head = CAUSAL if asked.causal else None
-    return store_layers(_held(side, head, running), side.seen, reading, running)
+    return store_layers(_held(side, head, running), side.surveyed, reading, running)
 
 
 def _held(side: Side, head: str | None, running: Run) -> Held:
     """The model, opened when and where it is needed."""
-    return Held(partial(open_model, side.spec, head, seen=side.seen), side.seen, head or "", running.progress)
+    return Held(
+        partial(open_model, side.spec, head, surveyed=side.surveyed), side.surveyed, head or "", running.progress
+    )
 
 
 def _language(asked: Asked, pair: list[Stored], running: Run) -> Language:
@@ -264,11 +266,11 @@ def _language(asked: Asked, pair: list[Stored], running: Run) -> Language:
     both = [exp(ratio_of_sums(losses, tokens, level=LEVEL)) for losses in (before, after)]
     language = Language(both[0], both[1], ratio(after, before, tokens))
     side, options = asked.sides[1], asked.options
-    blocks = side.seen.layers - 1
+    blocks = side.surveyed.layers - 1
     if not (options.skip and blocks):
         return language
     sample = asked.corpus.sample(SPAN_TEXTS, options.seed)
-    encoded = side.seen.encoder.encode(sample.sentences[:], truncate=side.length)
+    encoded = side.surveyed.encoder.encode(sample.sentences[:], truncate=side.length)
     texts = np.flatnonzero(encoded.lengths > 1)
     where = np.searchsorted(np.asarray(asked.corpus.positions), np.asarray(sample.positions))[texts]
     whole, counts = pair[1].losses
@@ -277,7 +279,7 @@ def _language(asked: Asked, pair: list[Stored], running: Run) -> Language:
         Cut(_held(side, CAUSAL, running), encoded, options.batch_tokens),
         texts,
         longest=min(SPAN_LENGTH, blocks),
-        key=[side.seen.fingerprint, side.seen.dtype, side.seen.device, sample.fingerprint, side.length],
+        key=[side.surveyed.fingerprint, side.surveyed.dtype, side.surveyed.device, sample.fingerprint, side.length],
         label=f"skipping blocks of {side.spec.label}",
     )
     spans = spans_of(scores, Predicted(whole[where], np.empty((0, 0), dtype=np.int64)), counts[where])

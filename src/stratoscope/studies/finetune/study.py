@@ -58,7 +58,7 @@ class _Work:
     """What the runs of all seeds share."""
 
     base: ModelSpec
-    seen: Survey
+    surveyed: Survey
     task: TaskData
     recipe: Recipe
     """With the user's own values in place."""
@@ -74,7 +74,7 @@ class _Work:
         """Everything the weights and the score of one seed depend on."""
         asked = {**asdict(self.schedule), "length": self.length, "freeze": self.freeze, "seed": seed}
         inputs = {
-            "base": [self.seen.fingerprint, self.base.dtype],
+            "base": [self.surveyed.fingerprint, self.base.dtype],
             "task": [self.task.fingerprint, self.task.metric],
             "pruned": self.pruned,
         }
@@ -177,7 +177,7 @@ def _seed(shared: _Seeds, item: Mapping[str, Any]) -> tuple[Finetuned, list[str]
 
 def _takes(work: _Work) -> Resources:
     """A training holds the weights, their gradients and two moments."""
-    takes = Held(open_model, work.seen).resources
+    takes = Held(open_model, work.surveyed).resources
     return replace(takes, memory=4 * takes.memory, model=False, threaded=False)
 
 
@@ -189,12 +189,12 @@ def _prepare(
     pruned: Mapping[str, Any] | None,
     progress: Progress,
 ) -> _Work:
-    seen = survey(spec, progress=progress)
+    surveyed = survey(spec, progress=progress)
     freeze: str | None = getattr(options, "freeze", None)
     if freeze is not None:
-        parse_freeze(freeze, seen.layers - 1)
-    length = text_length(seen.encoder, options.length, otherwise=recipe.length)
-    train, validation = (tokenise(task, split, seen.encoder, length=length) for split in ("train", "validation"))
+        parse_freeze(freeze, surveyed.layers - 1)
+    length = text_length(surveyed.encoder, options.length, otherwise=recipe.length)
+    train, validation = (tokenise(task, split, surveyed.encoder, length=length) for split in ("train", "validation"))
     if truncated := train.truncated + validation.truncated:
         progress.note(f"{truncated} texts of {task.name} are longer than {length} tokens and were truncated")
     steps = planned_steps(len(train), recipe.batch, recipe.epochs, recipe.max_steps)
@@ -204,7 +204,7 @@ def _prepare(
             f"expected fewer warm-up steps than the run's {steps}, got {warmup}; give a lower --warmup or more steps"
         )
     schedule = Schedule(recipe.lr, recipe.batch, steps, warmup, recipe.epsilon, grouped=recipe.grouped)
-    return _Work(spec, seen, task, recipe, options, freeze, schedule, train, validation, length, pruned)
+    return _Work(spec, surveyed, task, recipe, options, freeze, schedule, train, validation, length, pruned)
 
 
 def _compute(work: _Work, seed: int, running: Run) -> Finetuned:
@@ -212,7 +212,9 @@ def _compute(work: _Work, seed: int, running: Run) -> Finetuned:
     name, progress = running.folder.path.name, running.progress
     floor = {"majority": majority(work.task), "bag_of_words": bag_of_words(work.task)}
     # Trained on the CPU first: the Trainer moves it.
-    model = open_model(replace(work.base, device="cpu"), work.task, seen=work.seen, seed=seed, progress=progress)
+    model = open_model(
+        replace(work.base, device="cpu"), work.task, surveyed=work.surveyed, seed=seed, progress=progress
+    )
     model.module.requires_grad_(True)
     frozen = freeze_(model.module, work.freeze)
     trained = train_(model.module, work.train, work.schedule, _setup(work, model, running, seed))
@@ -272,8 +274,8 @@ def _described(work: _Work, model: OpenedModel, frozen: Frozen, trained: Trained
         "base": {
             "name": work.base.label,
             "source": work.base.source,
-            "family": work.seen.family.name,
-            "fingerprint": work.seen.fingerprint,
+            "family": work.surveyed.family.name,
+            "fingerprint": work.surveyed.fingerprint,
             "random_init": work.base.random_init,
         },
         "task": {

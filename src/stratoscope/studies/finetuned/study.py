@@ -96,7 +96,7 @@ def study_finetuned(
     models = Roles((before, after, *others), len(tuned), len(across), options.control)
     plans = plans_of(models, task.corpus("validation").sample(options.limit, options.seed), options)
     inputs = {
-        "models": [[side.spec.label, side.seen.fingerprint, side.seen.dtype] for side in models.sides],
+        "models": [[side.spec.label, side.surveyed.fingerprint, side.surveyed.dtype] for side in models.sides],
         "roles": [models.tuned, models.across, models.control],
         "task": [task.name, task.fingerprint, task.metric],
         "length": after.length,
@@ -131,7 +131,7 @@ def plans_of(models: Roles, corpus: Corpus, options: StudyOptions) -> dict[str, 
     for part, asked in parts.items():
         check(asked)
         sides = models.of(part)
-        specs, surveys = [side.spec for side in sides], [side.seen for side in sides]
+        specs, surveys = [side.spec for side in sides], [side.surveyed for side in sides]
         plans[part] = plan_of(specs, surveys, corpus, asked, truncate=sides[0].length)
     return plans
 

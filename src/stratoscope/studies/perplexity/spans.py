@@ -93,7 +93,7 @@ def skipped(running: Run, cut: Cut, texts: IntArray, *, longest: int, key: Any, 
 
 def _skipped(cut: Cut, item: Item) -> Tensors:
     with cut.opened() as model:
-        found = score_spans(
+        by_span = score_spans(
             model,
             cut.encoded,
             rows=np.array(item["texts"]),
@@ -103,7 +103,7 @@ def _skipped(cut: Cut, item: Item) -> Tensors:
             batch_tokens=cut.batch_tokens,
             advance=advanced,
         )
-    return {f"{a}-{b}": torch.from_numpy(scores) for (a, b), scores in found.items()}
+    return {f"{a}-{b}": torch.from_numpy(scores) for (a, b), scores in by_span.items()}
 
 
 def spans_of(scores: Mapping[Span, Floats], whole: Predicted, tokens: Floats) -> tuple[Skipped, ...]:

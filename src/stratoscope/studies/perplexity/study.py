@@ -57,28 +57,30 @@ def perplexity(
     check_head(spec, CAUSAL)
     how = {"text": options.text, "columns": options.columns, "split": options.split}
     corpus = corpus_of(data, **how).sample(options.limit, options.seed)
-    seen = survey(spec, progress=progress)
+    surveyed = survey(spec, progress=progress)
     asked = {"model": spec.source, **data_asked(data), **models_asked([spec]), **names_asked([spec]), "base": spec.base}
-    inputs = {"model": [spec.label, seen.fingerprint, seen.dtype], "corpus": corpus.fingerprint}
+    inputs = {"model": [spec.label, surveyed.fingerprint, surveyed.dtype], "corpus": corpus.fingerprint}
     return run_study(
         request_for("perplexity", inputs, options),
         options,
         out,
-        lambda running: _compute(spec, seen, corpus, options, running),
+        lambda running: _compute(spec, surveyed, corpus, options, running),
         asked=asked,
         progress=progress,
         draw=draw,
     )
 
 
-def _compute(spec: ModelSpec, seen: Survey, corpus: Corpus, options: PerplexityOptions, running: Run) -> Perplexities:
-    held = Held(partial(open_model, spec, CAUSAL, seen=seen), seen, CAUSAL, running.progress)
+def _compute(
+    spec: ModelSpec, surveyed: Survey, corpus: Corpus, options: PerplexityOptions, running: Run
+) -> Perplexities:
+    held = Held(partial(open_model, spec, CAUSAL, surveyed=surveyed), surveyed, CAUSAL, running.progress)
     bounds = list(pairwise([*range(0, len(corpus), TEXTS), len(corpus)]))
     parts = running.map(
         _losses,
         [{"first": first} for first, _ in bounds],
         name="losses",
-        key=[seen.fingerprint, seen.dtype, seen.device, corpus.fingerprint, options.length],
+        key=[surveyed.fingerprint, surveyed.dtype, surveyed.device, corpus.fingerprint, options.length],
         label=f"perplexity of {spec.label} at every depth",
         shared=(held, options.length, options.batch_tokens),
         weights=[last - first for first, last in bounds],
@@ -88,32 +90,32 @@ def _compute(spec: ModelSpec, seen: Survey, corpus: Corpus, options: PerplexityO
     losses = [TextLosses(p["sums"].numpy(), p["tokens"].numpy(), int(p["truncated"])) for p in parts]
     about = {"name": corpus.name, "fingerprint": corpus.fingerprint, "texts": len(corpus)}
     points = tuple(summaries(losses, corpus))
-    spans, texts = _spans(held, seen, corpus, options, running)
-    return Perplexities(model_info(spec, seen), about, points, spans, texts)
+    spans, texts = _spans(held, surveyed, corpus, options, running)
+    return Perplexities(model_info(spec, surveyed), about, points, spans, texts)
 
 
 def _losses(shared: tuple[Held, int | None, int | None], item: Item) -> Tensors:
     """Losses of some texts at every depth."""
     held, length, tokens = shared
-    found = text_losses(held(), item["texts"], length=length, batch_tokens=tokens, advance=advanced)
-    counts = {"tokens": torch.from_numpy(found.tokens), "truncated": torch.tensor(found.truncated)}
-    return {"sums": torch.from_numpy(found.sums), **counts}
+    losses = text_losses(held(), item["texts"], length=length, batch_tokens=tokens, advance=advanced)
+    counts = {"tokens": torch.from_numpy(losses.tokens), "truncated": torch.tensor(losses.truncated)}
+    return {"sums": torch.from_numpy(losses.sums), **counts}
 
 
 def _spans(
-    held: Held, seen: Survey, corpus: Corpus, options: PerplexityOptions, running: Run
+    held: Held, surveyed: Survey, corpus: Corpus, options: PerplexityOptions, running: Run
 ) -> tuple[tuple[Skipped, ...], int]:
     """Every span that was skipped, and on how many texts."""
-    blocks = seen.layers - 1
+    blocks = surveyed.layers - 1
     if not (options.span_length and blocks):
         return (), 0
     corpus = corpus.sample(options.span_texts, options.seed)
-    encoded = seen.encoder.encode(corpus.sentences[:], truncate=text_length(seen.encoder, options.length))
+    encoded = surveyed.encoder.encode(corpus.sentences[:], truncate=text_length(surveyed.encoder, options.length))
     texts = np.flatnonzero(encoded.lengths > 1)
     if not len(texts):
         return (), 0
-    key = [seen.fingerprint, seen.dtype, seen.device, corpus.fingerprint, options.length]
-    cut, name = Cut(held, encoded, options.batch_tokens), seen.spec.label
+    key = [surveyed.fingerprint, surveyed.dtype, surveyed.device, corpus.fingerprint, options.length]
+    cut, name = Cut(held, encoded, options.batch_tokens), surveyed.spec.label
     whole = predicted(running, cut, texts, key=key, label=f"reading with {name}")
     longest, label = min(options.span_length, blocks), f"skipping blocks of {name}"
     scores = skipped(running, cut, texts, longest=longest, key=key, label=label)

@@ -14,62 +14,81 @@ from stratoscope.results.probing import Neuron, NeuronProbes
 from stratoscope.runs.run import Run
 from stratoscope.studies.probing.plan import Plan
 from stratoscope.studies.probing.resamples import Resamples, value_of
-from stratoscope.studies.probing.work import SHOWN, Shared, probed_neurons, ranked_neurons, resampled_neurons
+from stratoscope.studies.probing.work import (
+    SHOWN,
+    Shared,
+    choose,
+    probed_neurons,
+    ranked_neurons,
+    resampled_neurons,
+    resampled_rows,
+    scored_pairs,
+)
 
 RERANKED = 20
-"""Resamples of the training sentences on which neurons are ranked anew."""
+"""Resamples of the sentences on which neurons are ranked anew."""
 NEIGHBOURS = 4
 """Words shown on either side of a word in context."""
 
 
 def neuron_probes(plan: Plan, shared: list[Shared], resamples: Resamples, running: Run, key: Any) -> list[NeuronProbes]:
-    """The ranked neurons of every model."""
+    """The ranked neurons of every model.
+
+    All take the penalties and the number of salient neurons of the first, the base: no difference between models is
+    one of these (Durrani et al. 2021, Tables 7 and 8 have one for a task and kind of model). On resamples all is done
+    anew but that number: penalties are chosen on resampled development sentences, neurons ranked and the bottom ones
+    trained on training sentences, and scored on test sentences. Data and choices are both sources of variance
+    (Bouthillier et al. 2021).
+    """
     options = plan.options
     items: list[dict[str, Any]] = [
-        {"model": m, "layers": list(range(len(plan.layers(seen)))), "ranking": options.ranking}
-        for m, (_, seen) in enumerate(plan.models)
+        {"model": m, "layers": list(range(len(plan.layers(surveyed)))), "ranking": options.ranking}
+        for m, (_, surveyed) in enumerate(plan.models)
     ]
-    ranked = running.map(ranked_neurons, items, name="ranking", key=key, label="ranking neurons", shared=shared)
+    (scored,) = running.map(
+        scored_pairs, items[:1], name="pairs", label="choosing penalties for neurons", shared=shared, key=key
+    )
+    sentence = torch.from_numpy(plan.rows["dev"].sentence)
+    drawn_dev = [resampled_rows(sentence, [options.seed, k, 1]) for k in range(RERANKED)]
+    pair, *pairs = (
+        choose(scored["points"][:, rows].double().mean(1), Penalties.grid())
+        for rows in (torch.arange(len(sentence)), *drawn_dev)
+    )
+    items = [{**item, "pair": pair} for item in items]
+    ranked = running.map(ranked_neurons, items, name="ranking", label="ranking neurons", shared=shared, key=key)
     items = [{**item, "share": options.share, "delta": options.delta} for item in items]
     probed = running.map(
-        probed_neurons, items, name="neurons", key=key, label="probes of neurons", shared=(shared, ranked)
+        probed_neurons, items, name="neurons", label="probes of neurons", shared=(shared, ranked), key=key
     )
-    salient = [
-        int(p["minimal_size"]) or max(1, round(options.share * len(r["ranking"])))
-        for r, p in zip(ranked, probed, strict=True)
-    ]
+    salient = int(probed[0]["minimal_size"] or probed[0]["most"])
     drawn = running.map(
         resampled_neurons,
-        [
-            {**item, "salient": n, "resample": k}
-            for item, n in zip(items, salient, strict=True)
-            for k in range(RERANKED)
-        ],
+        [{**item, "salient": salient, "resample": k, "pair": pairs[k]} for item in items for k in range(RERANKED)],
         name="reranked",
-        key=key,
         label="ranking neurons on resamples",
-        shared=(shared, ranked, torch.from_numpy(plan.rows["train"].sentence)),
+        shared=(shared, torch.from_numpy(plan.rows["train"].sentence)),
+        key=key,
     )
     return [
-        _probes(plan, m, {**ranked[m], **probed[m]}, drawn[m * RERANKED : (m + 1) * RERANKED], salient[m], resamples)
-        for m in range(len(items))
+        _probes(plan, item, {**ranked[m], **probed[m]}, drawn[m * RERANKED : (m + 1) * RERANKED], salient, resamples)
+        for m, item in enumerate(items)
     ]
 
 
 def _probes(
     plan: Plan,
-    m: int,
+    item: Mapping[str, Any],
     parts: Mapping[str, Tensor],
     reranked: Sequence[Mapping[str, Tensor]],
     salient: int,
     resamples: Resamples,
 ) -> NeuronProbes:
-    spec, seen = plan.models[m]
+    spec, surveyed = plan.models[item["model"]]
     names = ("oracle", "top", "bottom", "random", "minimal", "oracle_control", "minimal_control")
     values, drawn = resamples.shares(np.stack([parts[name].numpy() for name in names]))
     of = {name: value_of(values[k], drawn[:, k]) for k, name in enumerate(names)}
     order, tag = parts["ranking"].numpy(), parts["tag"].numpy()
-    layers, width, pair = plan.layers(seen), seen.width, int(parts["pair"][0])
+    layers, width, one = plan.layers(surveyed), surveyed.width, Penalties.grid()[[item["pair"]]]
     counts = np.zeros((len(layers), len(plan.corpus.tags)))
     np.add.at(counts, (order[:salient] // width, tag[order[:salient]]), 1)
     first = tuple(
@@ -85,15 +104,17 @@ def _probes(
     keep_top, keep_bottom, zero_top = parts["ablated"].tolist()
     return NeuronProbes(
         model=spec.label, width=width, layers=layers, ranking=order.astype(np.float64), first=first,
-        l1=float(Penalties.grid().l1[pair]), l2=float(Penalties.grid().l2[pair]),
+        l1=float(one.l1), l2=float(one.l2),
         oracle=of["oracle"], oracle_selectivity=value_of(values[0] - values[5], drawn[:, 0] - drawn[:, 5]),
         share=plan.options.share, top=of["top"], bottom=of["bottom"], random=of["random"],
         keep_top=keep_top, keep_bottom=keep_bottom, zero_top=zero_top,
         steps=parts["steps"].numpy(), step_accuracy=parts["step_accuracy"].numpy(),
         minimal=int(parts["minimal_size"]), minimal_accuracy=of["minimal"],
         minimal_selectivity=value_of(values[4] - values[6], drawn[:, 4] - drawn[:, 6]),
-        counts=counts, replicates=drawn[:, :4],
-        resampled=np.stack([r["by_layer"].double().numpy() for r in reranked]), gaps=parts["gaps"].numpy(),
+        counts=counts,
+        resampled=np.stack([r["by_layer"].double().numpy() for r in reranked]),
+        bottom_resampled=resamples.shares(np.stack([r["bottom"].numpy() for r in reranked]))[1].diagonal().copy(),
+        gaps=parts["gaps"].numpy(),
     )  # fmt: skip
 
 

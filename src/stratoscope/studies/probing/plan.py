@@ -40,13 +40,13 @@ class Plan:
     def inputs(self) -> dict[str, Any]:
         """Identity of the models and of the words with their tags."""
         return {
-            "models": [[spec.label, seen.fingerprint, seen.dtype] for spec, seen in self.models],
+            "models": [[spec.label, surveyed.fingerprint, surveyed.dtype] for spec, surveyed in self.models],
             "corpus": self.corpus.fingerprint,
             "rows": {s: r.fingerprint for s, r in self.rows.items()},
         }
 
-    def layers(self, seen: Survey) -> tuple[int, ...]:
-        return chosen_layers(seen, self.options.layers)
+    def layers(self, surveyed: Survey) -> tuple[int, ...]:
+        return chosen_layers(surveyed, self.options.layers)
 
 
 def make_plan(
@@ -74,9 +74,9 @@ def make_plan(
     )
     read = read.sample(options.limit, options.seed)
     surveys = [survey_source(spec, progress=progress) for spec in specs]
-    for seen in surveys:
-        chosen_layers(seen, options.layers)
-    rows, tags, notes = {}, {}, [note for seen in surveys for note in seen.notes]
+    for surveyed in surveys:
+        chosen_layers(surveyed, options.layers)
+    rows, tags, notes = {}, {}, [note for surveyed in surveys for note in surveyed.notes]
     if read.property_name != property and not isinstance(corpus, Tagged):
         notes.append(f"the property '{property}' is the column {read.property_name} of {read.name}")
     for split in SPLITS:

@@ -70,7 +70,7 @@ def compute(plan: Plan, running: Run) -> Probing:
     control = {s: torch.from_numpy(control_tags(w, shares, plan.options.seed)) for s, w in words.items()}
     shared = [
         Shared(stored, plan.tags, control, len(shares), plan.options.gap, plan.options.seed)
-        for stored in (read_model(plan, spec, seen, running) for spec, seen in plan.models)
+        for stored in (read_model(plan, spec, surveyed, running) for spec, surveyed in plan.models)
     ]
     resamples = Resamples(plan.rows["test"].sentence, plan.options.seed)
     key = [plan.inputs, answering(plan.options)]
@@ -79,18 +79,20 @@ def compute(plan: Plan, running: Run) -> Probing:
     for solver, work in kinds:
         items = [
             {"model": m, "layer": k, "solver": solver}
-            for m, (_, seen) in enumerate(plan.models)
-            for k in range(len(plan.layers(seen)))
+            for m, (_, surveyed) in enumerate(plan.models)
+            for k in range(len(plan.layers(surveyed)))
         ]
         parts = running.map(work, items, name="probe", key=key, label=f"{solver} probes of layers", shared=shared)
-        for m, (spec, seen) in enumerate(plan.models):
+        for m, (spec, surveyed) in enumerate(plan.models):
             own = [p for item, p in zip(items, parts, strict=True) if item["model"] == m]
-            probes.append(layer_probes(spec.label, solver, plan.layers(seen), own, resamples))
+            probes.append(layer_probes(spec.label, solver, plan.layers(surveyed), own, resamples))
     neurons = neuron_probes(plan, shared, resamples, running, key) if plan.options.neurons else ()
     train, test = (plan.tags[s].numpy() for s in ("train", "test"))
     floors = [resamples.value(r) for r in (majority(train, test), by_word(words["train"], train, words["test"], test))]
     base = plan.models[0][0].label
-    infos = tuple(model_info(spec, seen, base=base if k else None) for k, (spec, seen) in enumerate(plan.models))
+    infos = tuple(
+        model_info(spec, surveyed, base=base if k else None) for k, (spec, surveyed) in enumerate(plan.models)
+    )
     result = Probing(
         models=infos,
         data={
@@ -112,9 +114,9 @@ def compute(plan: Plan, running: Run) -> Probing:
     return replace(result, statements=judge_probing(result))
 
 
-def read_model(plan: Plan, spec: ModelSpec, seen: Survey, running: Run) -> dict[str, StoredRows]:
+def read_model(plan: Plan, spec: ModelSpec, surveyed: Survey, running: Run) -> dict[str, StoredRows]:
     """Every layer's words of every split."""
-    open = held(spec, seen, running)
+    open = held(spec, surveyed, running)
     options, rows = plan.options, {}
     for split in SPLITS:
         reading = Reading(
@@ -124,7 +126,7 @@ def read_model(plan: Plan, spec: ModelSpec, seen: Survey, running: Run) -> dict[
             layers=options.layers,
             batch_tokens=options.batch_tokens,
         )
-        rows[split] = store_layers(open, seen, reading, running).rows["word"]
+        rows[split] = store_layers(open, surveyed, reading, running).rows["word"]
     return rows
 
 

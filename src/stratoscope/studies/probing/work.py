@@ -118,43 +118,39 @@ def published_layer(models: list[Shared], item: dict[str, Any]) -> dict[str, Ten
     }  # fmt: skip
 
 
-def ranked_neurons(models: list[Shared], item: dict[str, Any]) -> dict[str, Tensor]:
-    """Weights of a probe on all neurons of all layers, its penalties chosen with a fifth of them, and the ranking.
+def scored_pairs(models: list[Shared], item: dict[str, Any]) -> dict[str, Tensor]:
+    """(pairs, dev words) what each word adds to the score by which one pair of penalties is chosen for neurons.
 
-    The pair of the largest (A_top - A_bottom) / 2 - (A_0 - A_all) / 2 on development words: A_top and A_bottom keep the
-    most and the least salient fifth without training again, A_0 is without penalties (Dalvi et al. 2019).
+    Its mean is twice (A_top - A_bottom) / 2 - (A_0 - A_all) / 2: A_top and A_bottom keep the most and the least salient
+    fifth without training again, A_0 is without penalties (Dalvi et al. 2019).
     """
     of, layers = models[item["model"]], tuple(item["layers"])
     data, dev, grid = of.features("train", layers), of.features("dev", layers), Penalties.grid()
     together = max(1, int(STREAMED_VALUES // (data.width * of.classes)))
-    best, bare, found = -math.inf, math.nan, torch.zeros(0)
-    kept: tuple[Tensor, Tensor] | None = None
+    bare, points = torch.zeros(0), list[Tensor]()
     for some in torch.split(torch.arange(len(grid)), together):
         weight, bias = stream(data, grid[some], seed=of.seed)
         orders = [rank_by_weight(weight[..., p]) for p in range(len(some))]
-        whole, top, bottom = (
-            accuracy(dev, w, bias)
-            for w in (
-                weight,
-                *(
-                    torch.stack(
-                        [masked(weight[..., p], subset(o, GRID_SHARE, which)) for p, o in enumerate(orders)], -1
-                    )
-                    for which in ("top", "bottom")
-                ),
-            )
+        top, bottom = (
+            torch.stack([masked(weight[..., p], subset(o, GRID_SHARE, which)) for p, o in enumerate(orders)], -1)
+            for which in ("top", "bottom")
         )
-        bare = float(whole[0]) if math.isnan(bare) else bare  # the first pair of the grid has no penalty
-        score = (top - bottom) / 2 - (bare - whole) / 2
-        k = choose(score, grid[some])
-        if float(score[k]) > best:
-            best, kept = float(score[k]), (weight[..., k : k + 1].clone(), bias[:, k : k + 1].clone())
-            found = some[k : k + 1]
-    assert kept is not None
-    weight, bias = kept
+        of_all, of_top, of_bottom = (
+            (predict(dev, w, bias) == dev.tags[:, None]).T.to(torch.int8) for w in (weight, top, bottom)
+        )
+        bare = bare if points else of_all[:1]  # the first pair of the grid has no penalty
+        points.append(of_top - of_bottom - bare + of_all)
+    return {"points": torch.cat(points)}
+
+
+def ranked_neurons(models: list[Shared], item: dict[str, Any]) -> dict[str, Tensor]:
+    """Weights of a probe on all neurons of all layers, and the ranking."""
+    of = models[item["model"]]
+    data = of.features("train", tuple(item["layers"]))
+    weight, bias = stream(data, Penalties.grid()[[item["pair"]]], seed=of.seed)
     near = pull(data, weight, bias)
     order = RANKINGS[item["ranking"]](data, weight[..., 0], near)
-    return {"weight": weight, "bias": bias, "ranking": order, "pair": found, **tags_of(weight[..., 0], near)}
+    return {"weight": weight, "bias": bias, "ranking": order, **tags_of(weight[..., 0], near)}
 
 
 def tags_of(weight: Tensor, near: Tensor) -> dict[str, Tensor]:
@@ -183,7 +179,7 @@ def probed_neurons(shared: tuple[list[Shared], list[dict[str, Tensor]]], item: d
     of, ranked, layers = shared[0][item["model"]], shared[1][item["model"]], tuple(item["layers"])
     data, dev, test = (of.features(split, layers) for split in ("train", "dev", "test"))
     order, weight, bias = ranked["ranking"], ranked["weight"], ranked["bias"]
-    one = Penalties.grid()[ranked["pair"]]
+    one = Penalties.grid()[[item["pair"]]]
     oracle = float(accuracy(dev, weight, bias)[0])
     steps = [round(STEP * (k + 1), 4) for k in range(round(GRID_SHARE / STEP))]
     sizes = [max(1, round(share * len(order))) for share in steps]
@@ -194,7 +190,7 @@ def probed_neurons(shared: tuple[list[Shared], list[dict[str, Tensor]]], item: d
     near = (dev_accuracy >= oracle - item["delta"] - 1e-9).nonzero().flatten()
     enough = int(near[0]) if len(near) else len(sizes) - 1
     minimal = first[: sizes[enough]]
-    found = {
+    tensors = {
         "oracle": right(test, weight, bias),
         "minimal": right(
             test.select(first), grown.weight[..., enough : enough + 1], grown.bias[:, enough : enough + 1]
@@ -205,41 +201,44 @@ def probed_neurons(shared: tuple[list[Shared], list[dict[str, Tensor]]], item: d
         chosen = subset(order, item["share"], which, seed=of.seed)
         fit = solve(held(data.select(chosen)), one, gap=of.gap, passes=PASSES)
         gaps.append(fit.gap)
-        found[which] = right(test.select(chosen), fit.weight, fit.bias)
+        tensors[which] = right(test.select(chosen), fit.weight, fit.bias)
     control, test_control = (of.features(split, layers, control=True) for split in ("train", "test"))
-    found["oracle_control"] = right(test_control, *stream(control, one, seed=of.seed))
+    tensors["oracle_control"] = right(test_control, *stream(control, one, seed=of.seed))
     fit = solve(held(control.select(minimal)), one, gap=of.gap, passes=PASSES)
     gaps.append(fit.gap)
-    found["minimal_control"] = right(test_control.select(minimal), fit.weight, fit.bias)
+    tensors["minimal_control"] = right(test_control.select(minimal), fit.weight, fit.bias)
     kept = [subset(order, share, which) for share, which in ((item["share"], "top"), (item["share"], "bottom"))]
     kept.append(subset(order, 1 - item["share"], "bottom"))
     ablated = torch.stack([masked(weight[..., 0], which) for which in kept], -1)
     return {
-        **found,
+        **tensors,
         "ablated": accuracy(test, ablated, bias.expand(-1, 3)),
         "gaps": torch.cat(gaps),
         "steps": torch.tensor(steps, dtype=torch.float64),
         "step_accuracy": dev_accuracy,
         "minimal_size": torch.tensor(sizes[enough] if len(near) else 0),
+        "most": torch.tensor(sizes[-1]),
         "words": farthest_rows(test.select(order[:SHOWN])),
     }
 
 
-def resampled_neurons(
-    shared: tuple[list[Shared], list[dict[str, Tensor]], Tensor], item: dict[str, Any]
-) -> dict[str, Tensor]:
-    """Salient neurons by layer, ranked on a resample of the training sentences; the penalties stay as chosen.
+def resampled_neurons(shared: tuple[list[Shared], Tensor], item: dict[str, Any]) -> dict[str, Tensor]:
+    """Salient neurons by layer and what the bottom ones know, ranked and trained on a resample of training sentences.
 
     The resample is the same for every model, so that differences between models are paired.
     """
-    of, ranked, layers = shared[0][item["model"]], shared[1][item["model"]], tuple(item["layers"])
-    rows = resampled_rows(shared[2], [of.seed, item["resample"]])
-    whole = of.features("train", layers)
+    of, layers = shared[0][item["model"]], tuple(item["layers"])
+    rows = resampled_rows(shared[1], [of.seed, item["resample"]])
+    whole, one = of.features("train", layers), Penalties.grid()[[item["pair"]]]
     data = replace(whole, rows=Subset(whole.rows, rows), tags=whole.tags[rows])
-    weight, bias = stream(data, Penalties.grid()[ranked["pair"]], seed=of.seed)
+    weight, bias = stream(data, one, seed=of.seed)
     order = RANKINGS[item["ranking"]](data, weight[..., 0], pull(data, weight, bias))
-    by_layer = torch.bincount(order[: item["salient"]] // (len(order) // len(layers)), minlength=len(layers))
-    return {"by_layer": by_layer}
+    bottom = subset(order, item["share"], "bottom")
+    fit = solve(held(data.select(bottom)), one, gap=of.gap, passes=PASSES)
+    return {
+        "by_layer": torch.bincount(order[: item["salient"]] // (len(order) // len(layers)), minlength=len(layers)),
+        "bottom": right(of.features("test", layers).select(bottom), fit.weight, fit.bias),
+    }
 
 
 def resampled_rows(sentence: Tensor, seed: list[int]) -> Tensor:

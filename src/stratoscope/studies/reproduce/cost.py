@@ -93,8 +93,8 @@ def _shape(source: str, shapes: dict[str, tuple[int, int]]) -> tuple[int, int]:
 
 @cache
 def _looked_at(source: str) -> tuple[int, int]:
-    seen = survey_source(ModelSpec(source))
-    return seen.layers - 1, seen.width
+    surveyed = survey_source(ModelSpec(source))
+    return surveyed.layers - 1, surveyed.width
 
 
 @cache

@@ -190,10 +190,10 @@ def _options(
     """The options of a step: the protocol's unit and measures, its own, what is varied, what the user sets."""
     taken = [f.name for f in fields(ANALYSES[step.run].options_class())] + list(ANALYSES[step.run].needs)
     common = {"unit": protocol.unit, "units": protocol.unit and [protocol.unit], "measures": list(protocol.measures)}
-    found = {k: v for k, v in common.items() if k in taken and v}
-    found |= dict(step.options) | {k: bound[k] for k in step.each if k in protocol.vary}
-    found |= {k: v for k, v in changes.items() if k in taken}
-    return {**found, "overwrite": overwrite}
+    options = {k: v for k, v in common.items() if k in taken and v}
+    options |= dict(step.options) | {k: bound[k] for k in step.each if k in protocol.vary}
+    options |= {k: v for k, v in changes.items() if k in taken}
+    return {**options, "overwrite": overwrite}
 
 
 def _models(
@@ -212,14 +212,14 @@ def _models(
 
 def _made(jobs: Sequence[Job], step: str, bound: Mapping[str, Any], out: Path, other: str = "") -> list[Model]:
     """What the jobs of an earlier step make that agree with this one, but in `other`, in which they differ."""
-    found = []
+    made = []
     for job in (j for j in jobs if j.step == step):
         shared = [k for k in bound if k in job.bound]
         if all((job.bound[k] == bound[k]) != (k == other) for k in shared):
             chosen = job.chosen()
             seeds = range(chosen.first_seed, chosen.first_seed + (1 if other else chosen.seeds))
-            found += [Model(str(out / job.name / f"seed-{seed}")) for seed in seeds]
-    return found
+            made += [Model(str(out / job.name / f"seed-{seed}")) for seed in seeds]
+    return made
 
 
 def _folder(value: Any) -> str:

@@ -103,8 +103,8 @@ class Protocol:
 def protocols() -> list[tuple[str, str]]:
     """Paper and item of every protocol there is, figures before tables, in the order of their numbers."""
     root = files("stratoscope") / PLACE
-    found = [(p.name, f.name.removesuffix(".yaml")) for p in root.iterdir() if p.is_dir() for f in p.iterdir()]
-    return sorted(found, key=lambda known: (known[0], known[1].rstrip("0123456789"), len(known[1]), known[1]))
+    items = [(p.name, f.name.removesuffix(".yaml")) for p in root.iterdir() if p.is_dir() for f in p.iterdir()]
+    return sorted(items, key=lambda known: (known[0], known[1].rstrip("0123456789"), len(known[1]), known[1]))
 
 
 def read_protocol(paper: str, item: str) -> Protocol:
@@ -116,8 +116,8 @@ def read_protocol(paper: str, item: str) -> Protocol:
         raise unknown_name("paper", paper, sorted({p for p, _ in known}))
     if (paper, item) not in known:
         raise unknown_name(f"item of {paper}", item, [i for p, i in known if p == paper])
-    found = files("stratoscope") / PLACE / paper / f"{item}.yaml"
-    return parse_protocol(yaml.safe_load(found.read_text(encoding="utf-8")), f"{paper}/{item}.yaml")
+    file = files("stratoscope") / PLACE / paper / f"{item}.yaml"
+    return parse_protocol(yaml.safe_load(file.read_text(encoding="utf-8")), f"{paper}/{item}.yaml")
 
 
 def parse_protocol(plain: Mapping[str, Any], where: str) -> Protocol:

@@ -82,7 +82,11 @@ def opened_weights(
             progress.note(place.note)
     pair, adapter = _opened(before, after, places[0], places[1])
     prints = [identity(spec, place) for spec, place in zip((before, after), places, strict=True)]
-    return pair, tuple(_info(s, pair, found) for s, found in zip((before, after), prints, strict=True)), adapter
+    return (
+        pair,
+        tuple(_info(s, pair, fingerprint) for s, fingerprint in zip((before, after), prints, strict=True)),
+        adapter,
+    )
 
 
 def two_models(base: ModelSpec, tuned: ModelSpec | None) -> tuple[ModelSpec, ModelSpec]:
@@ -179,8 +183,8 @@ def _missing(pair: Pair, models: tuple[ModelInfo, ...]) -> dict[str, tuple[str, 
     both = set(pair.names)
     others = pair.tuned.files if pair.tuned else pair.lora.saved if pair.lora else {}
     lacking = {} if pair.tuned is None else pair.base.files
-    found = {m.name: tuple(sorted(set(has) - both)) for m, has in zip(models, (lacking, others), strict=True)}
-    return {name: names for name, names in found.items() if names}
+    missing = {m.name: tuple(sorted(set(has) - both)) for m, has in zip(models, (lacking, others), strict=True)}
+    return {name: names for name, names in missing.items() if names}
 
 
 def _warnings(pair: Pair, models: tuple[ModelInfo, ...]) -> list[str]:

@@ -29,8 +29,8 @@ def findings(folder: Folder, verbose: bool, claim: One = "", verdict: Verdict = 
     from stratoscope.report.outline import MARKS, ORDER, about_text, decisive, premises, tally
     from stratoscope.results.result import load
 
-    wanted = [v.replace("-", " ") for v in verdict]
-    for given, meant in zip(verdict, wanted, strict=True):
+    verdicts = [v.replace("-", " ") for v in verdict]
+    for given, meant in zip(verdict, verdicts, strict=True):
         if meant not in VERDICTS:
             raise unknown_name("verdict", given, (v.replace(" ", "-") for v in VERDICTS))
     result = load(folder)
@@ -38,7 +38,7 @@ def findings(folder: Folder, verbose: bool, claim: One = "", verdict: Verdict = 
     only = claims.get(claim, claim.partition(":")[0])
     if only and only not in claims.values():
         raise unknown_name("claim", claim, claims.values())
-    chosen = [s for s in result.statements if (not wanted or s.verdict in wanted) and only in ("", s.claim_id)]
+    chosen = [s for s in result.statements if (not verdicts or s.verdict in verdicts) and only in ("", s.claim_id)]
     groups = {k: cases for k, id in claims.items() if (cases := [s for s in chosen if s.claim_id == id])}
     lines = [line for line in (premises(chosen), tally(chosen)) if line]
     lines = lines or [_none(folder, result.kind().what, len(result.statements))]
@@ -48,9 +48,11 @@ def findings(folder: Folder, verbose: bool, claim: One = "", verdict: Verdict = 
     if not chosen:
         return Answer(plain, lines)
     if only:
-        told = [(s.verdict, about_text(s), f"{shown(s.value)} ({s.margin:.3g})", s.reason or s.text) for s in chosen]
+        detailed = [
+            (s.verdict, about_text(s), f"{shown(s.value)} ({s.margin:.3g})", s.reason or s.text) for s in chosen
+        ]
         said = [f"{chosen[0].claim} ({chosen[0].source})", *lines]
-        return Answer(plain, said, Table(("verdict", "about", "D (margin)", "why"), told, COLORS))
+        return Answer(plain, said, Table(("verdict", "about", "D (margin)", "why"), detailed, COLORS))
     if verbose:
         cells = [(s.verdict, s.claim, about_text(s), f"{shown(s.value)} ({s.margin:.3g})", s.reason) for s in chosen]
         return Answer(plain, lines, Table(("verdict", "claim", "about", "D (margin)", "reason"), cells, COLORS))
