@@ -45,7 +45,7 @@ OPTIONS = [
     (["--layers", "0-9"], "'base' has no layer 4; its layers are 0-3 (0 = embeddings)"),
     (["--name", "a", "--name", "b"], "expected one --name per model (1) or none, got 2"),
     (["--bootstrap", "3"], "expected at least 20 bootstrap replicates for a 95 % interval (or 0 for none), got 3"),
-    (["--bootstrap", "-20"], "bootstrap replicates for a 95 % interval (or 0 for none), got -20"),
+    (["--bootstrap", "-20"], "expected --bootstrap of at least 0, got -20"),
     (["--workers", "0"], "expected --workers of at least 1, got 0"),
     (["--batch-tokens", "-4"], "expected --batch-tokens of at least 1, got -4"),
     (["--limit", "0"], "limit: expected at least 1 sentence, got 0"),

@@ -62,7 +62,7 @@ def test_finetune_then_depth_cut_and_study(cached: Path, command: Command) -> No
     tiny.hub_cache(cached / "hub", "acme/judge", {TUNED: cached / "ft" / "seed-0"}, {"main": TUNED})
     assert command("depth", "acme/judge", *TASK, "--no-skip", "--out", "hub-depth").code == 0
     assert TUNED in (cached / "hub-depth" / "depth.json").read_text()
-    assert command("cut", "acme/judge", *TASK, "--budget", "0.9", "--out", "hub-cut").code == 0
+    assert command("cut", "acme/judge", *TASK, "--budget", "0.9", "--force", "--out", "hub-cut").code == 0
     assert json.loads((cached / "hub-cut" / "cut.json").read_text())["model"]["fingerprint"] == TUNED
     ended = command(
         "study", "finetuned", "acme/tiny", "acme/judge", *TASK, "--bootstrap", "0", "--no-depth", "--out", "study"

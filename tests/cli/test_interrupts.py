@@ -127,6 +127,7 @@ def test_once_the_answer_is_there_a_signal_is_not_caught_any_more(
     """What a handler raises while Python shuts down would be printed as a traceback."""
     monkeypatch.chdir(tmp_path)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Ray leaves a handler of its own in a process that it was in
     command(*args)
     assert {signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)} == {signal.SIG_DFL}
 

@@ -41,7 +41,7 @@ def test_all_files_of_a_report(tmp_path, quick):
     written = write_report(tmp_path, cases.SMALL["study"]())
     figures = ("panels-cls", "panels-mean", "drift-cls", "drift-mean", "localization", "truncation", "skip", "cut")
     want = {f"figures/{name}.{kind}" for name in figures for kind in FORMATS}
-    want |= {f"tables/{name}.csv" for name in (*figures, "blocks", "droppable", "before-after", "tested", "candidates")}
+    want |= {f"tables/{name}.csv" for name in (*figures, "blocks", "droppable", "before-after", "tried")}
     want |= {"figures/captions.md", "citations.bib", "report.html"}
     assert {str(p.relative_to(tmp_path)) for p in written} == there(tmp_path) == want
     assert written[-1].name == "report.html"

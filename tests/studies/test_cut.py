@@ -315,7 +315,7 @@ def test_budgets_are_read() -> None:
         (CutOptions(keep=0), "--keep of at least 1, got 0"),
         (CutOptions(blocks="tpo"), "unknown choice of blocks 'tpo'; did you mean 'top'"),
         (CutOptions(blocks="any", head=True), "leave out --head or --blocks any"),
-        (CutOptions(keep=4), "has 4 blocks and 4 must stay, so there is nothing to cut"),
+        (CutOptions(keep=4), "has 4 blocks and 4 must stay: there is nothing to cut"),
     ],
 )
 def test_options_that_cannot_work_are_refused(

@@ -121,9 +121,12 @@ def check_names(options: Any) -> None:
     for name, (_, known) in described(type(options)).items():
         value = getattr(options, name)
         for one in (value if isinstance(value, tuple) else (value,)) if known.choices else ():
-            base = one.partition("@")[0]
+            flag, base = flag_of(name, known), one.partition("@")[0]
+            if isinstance(value, tuple) and "," in one:
+                several = " ".join(f"{flag} {n.strip()}" for n in one.split(",") if n.strip())
+                raise StratoscopeError(f"expected one {flag[2:]}, got '{one}'; repeat the option instead: {several}")
             if ALIASES.get(base, base) not in known.choices:
-                raise unknown_name(flag_of(name, known).removeprefix("--"), base, known.choices)
+                raise unknown_name(flag.removeprefix("--"), base, known.choices)
 
 
 def check_options(options: Any) -> None:

@@ -64,8 +64,8 @@ class RayTasks:
         path = folder.absolute() / f".visible.{os.getpid()}-{token}.tmp"
         write_text(path, token)
         try:
-            looks = {n["NodeManagerHostname"]: self._look(n["NodeID"], path) for n in nodes}
-            for name, look in looks.items():
+            looks = [(n["NodeManagerHostname"], self._look(n["NodeID"], path)) for n in nodes]
+            for name, look in looks:
                 with _passed_on(f"node {name} cannot work for this run"):
                     text, code = self._ray.get(look)
                 if text != token:

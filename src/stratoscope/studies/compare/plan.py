@@ -12,7 +12,7 @@ from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.core.matrix import Layer
 from stratoscope.core.model import ModelInfo
 from stratoscope.core.names import ALL
-from stratoscope.core.options import check_options
+from stratoscope.core.options import check_names, check_options
 from stratoscope.core.progress import Progress
 from stratoscope.data.corpus import Corpus
 from stratoscope.data.readers import Data, corpus_of
@@ -187,15 +187,13 @@ def named(specs: list[ModelSpec], *, random_init: bool = False, seed: int = 0) -
 def check(options: CompareOptions) -> None:
     """Refuse what cannot work whatever the models and the text are."""
     check_options(options)
+    check_names(options)
     check_unit(options.unit)
     if options.store not in STORES:
         raise unknown_name("precision to store", str(options.store), STORES)
     if options.subword not in SUBWORDS:
         raise unknown_name("subword", options.subword, SUBWORDS)
     for name in options.measures:
-        if "," in name:
-            several = " ".join(f"--measure {n.strip()}" for n in name.split(",") if n.strip())
-            raise StratoscopeError(f"expected one measure, got '{name}'; repeat the option instead: {several}")
         if name != ALL:
             parse(name)
     if options.layers is not None and not options.layers:
