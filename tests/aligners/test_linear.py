@@ -7,7 +7,8 @@ import torch
 from sklearn.linear_model import Ridge
 
 from stratoscope.aligners.fit import METHODS, fit_map, spaces
-from stratoscope.aligners.linear import LAMBDAS, VARIANCE_KEPT, held_out, products, ridge
+from stratoscope.aligners.linear import LAMBDAS, VARIANCE_KEPT, products, ridge
+from stratoscope.aligners.texts import held_out
 from stratoscope.core.errors import StratoscopeError
 
 N, D = 300, 6
@@ -211,3 +212,36 @@ def test_pwcca_shrinks_a_variate_the_less_of_x_it_explains() -> None:
     size = 1 - (1 - alpha / alpha.max()) * (1 - rho)
     assert size.min() < 0.7
     np.testing.assert_allclose(fit_map(x, y, method="pwcca")(x), y.mean(0) + qx @ p * size @ q @ qy.T @ cy, atol=1e-8)
+
+
+def copied(n: int, d: int, times: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Texts of one row each, said `times` over: rows x and y, and their texts."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, d))
+    y = x @ rng.normal(size=(d, 5)) + 3 * rng.normal(size=(n, 5))
+    return np.repeat(x, times, axis=0), np.repeat(y, times, axis=0), np.repeat(np.arange(n), times)
+
+
+def test_rows_of_one_text_are_held_out_together() -> None:
+    texts = np.repeat(np.random.default_rng(0).permutation(50), 4)
+    held = held_out(200, texts=texts).reshape(50, 4)
+    assert bool((held.all(1) == held.any(1)).all())
+    assert int(held.any(1).sum()) == 10
+    assert torch.equal(held_out(100, texts=np.arange(100)), held_out(100))
+
+
+def test_lambda_is_chosen_on_texts_that_the_map_has_not_seen() -> None:
+    """Copies of a row say no more than the row: with them held out together, the map is that of the rows alone."""
+    x, y, texts = copied(60, 30, 10)
+    alone, g = fit_map(x[::10], y[::10]), fit_map(x, y, texts=texts)
+    assert g.chosen["lambda"] == pytest.approx(alone.chosen["lambda"], rel=1e-9)
+    torch.testing.assert_close(g.weight, alone.weight, rtol=0, atol=1e-9)
+    assert fit_map(x, y).chosen["lambda"] < 0.5 * g.chosen["lambda"]  # chosen on copies of what it was fitted on
+
+
+def test_texts_must_be_those_of_the_rows_and_enough_to_hold_some_out() -> None:
+    x, y, texts = copied(4, 3, 10)
+    with pytest.raises(StratoscopeError, match=r"at least 5 texts .* got 4"):
+        fit_map(x, y, texts=texts)
+    with pytest.raises(StratoscopeError, match=r"texts of 40 rows, got shape \(39,\)"):
+        fit_map(x, y, texts=texts[1:])

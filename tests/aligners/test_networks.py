@@ -12,7 +12,7 @@ from stratoscope.aligners.linear import LAMBDAS
 from stratoscope.aligners.maps import RECORD, WEIGHTS, Map
 from stratoscope.aligners.networks import BOUND, Coupling, Flow, PaperFlow
 from stratoscope.aligners.recovery import principal_components, random_bijection
-from stratoscope.aligners.training import MOST_CONDITION, SHARES, Schedule, fit_paper, shrunk_ridge
+from stratoscope.aligners.training import MOST_CONDITION, SHARES, Schedule, fit_network, fit_paper, shrunk_ridge
 from stratoscope.core.errors import DamagedResultError, StratoscopeError
 
 
@@ -74,6 +74,20 @@ def test_a_network_is_never_worse_than_its_start_on_held_out_rows() -> None:
     assert g.network is not None
     torch.testing.assert_close(g.network(x), x, rtol=0, atol=0)
     assert g.chosen["held_out_start"] > 0.9  # rows that the start has not seen
+
+
+@pytest.mark.parametrize("method", ["inn", "mlp"])
+def test_a_network_starts_and_stops_by_texts_that_it_has_not_seen(method: str) -> None:
+    """Copies of rows with nothing to learn: held out row by row, learning them by heart would look like a gain."""
+    x, y, schedule = normal(50, 6), normal(50, 6, seed=1), Schedule(steps=120)
+    alone = fit_network(method, *spaces(x, y), schedule=schedule).chosen
+    pair = spaces(x.repeat(4, 1), y.repeat(4, 1), texts=list(range(50)) * 4)
+    chosen = fit_network(method, *pair, schedule=schedule).chosen
+    assert chosen["best_step"] == alone["best_step"] == 0
+    for name in set(chosen) & {"lambda", "rotation", "held_out_start"}:
+        assert chosen[name] == pytest.approx(alone[name], rel=1e-5)
+    naive = fit_network(method, *spaces(x.repeat(4, 1), y.repeat(4, 1)), schedule=schedule).chosen
+    assert naive["best_step"] > 0
 
 
 def test_the_warm_start_is_well_conditioned_where_ridge_is_not() -> None:

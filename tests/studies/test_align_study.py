@@ -36,7 +36,7 @@ from stratoscope.runs.run import Run
 from stratoscope.statistics.rows import MemoryRows, gather
 from stratoscope.studies.align import study
 from stratoscope.studies.align.attention import read_pairs, sample_pairs
-from stratoscope.studies.align.inject import RANDOM_HEAD, RANDOM_LABELS, inject
+from stratoscope.studies.align.inject import RANDOM_HEAD, RANDOM_LABELS, _mapped, _States, inject
 from stratoscope.studies.align.options import AlignOptions, InjectOptions
 from stratoscope.studies.align.study import align, comparing
 from stratoscope.studies.align.work import fit_layers, nuclear_norm, split_rows
@@ -101,6 +101,28 @@ def test_errors_are_those_of_a_map_fitted_to_plain_rows(found: Alignment, checkp
             np.linalg.svd(v[both] - v[both].mean(0), compute_uv=False).sum() for v in every[start:][: len(curve.layers)]
         ]
         np.testing.assert_allclose(curve.values, np.array(norms) / max(norms), rtol=1e-6)
+
+
+def test_maps_between_words_choose_lambda_on_whole_texts(checkpoints: Path, tmp_path: Path) -> None:
+    models, options = [checkpoints / "base", checkpoints / "tuned"], AlignOptions(**QUICK, unit="word")
+    result = align(*models, data=texts(40), options=options)
+    plan = make_plan(models, texts(40), comparing(options), Silent())
+    with RunFolder.open(tmp_path) as folder:
+        rows = read_plan(plan, Run(folder))
+        x, y = (gather(rows, k).double() for k in (3, 3 + tiny.LAYERS + 1))
+    of = plan.rows.sentence
+    train, test = split_rows(of, 160, 80, seed=0)
+
+    def error(**how: Any) -> float:
+        g = fit_map(x[train], y[train], **how)
+        return float((g(x[test]) - y[test]).square().sum() / (y[test] - y[test].mean(0)).square().sum())
+
+    expected = error(texts=of[train.numpy()])
+    assert expected != pytest.approx(error(), rel=1e-3)  # so that it matters here
+    assert next(result.of("ridge", layer=3)).fit.error.value == pytest.approx(expected, rel=1e-4)
+    assert result.matrices[0].values[3, 3] == pytest.approx(expected, rel=1e-4)
+    with pytest.raises(StratoscopeError, match=r"at least 5 texts .* got 4"):
+        align(*models, data=texts(6, seed=2), options=replace(options, train=40, test=10))
 
 
 def test_resampled_nuclear_norms_are_those_of_repeated_rows() -> None:
@@ -322,6 +344,20 @@ def test_only_the_rows_that_maps_are_fitted_on_are_read(
     result = inject(first, second, task, out=tmp_path, options=options)
     assert result.task["rows"] == 40
     assert [counted.total() for counted in reads.texts.values()] == [40 + 80] * 2
+
+
+def test_the_choices_of_one_example_are_held_out_and_drawn_together() -> None:
+    """Each choice the same: three say no more than one."""
+    rng = np.random.default_rng(0)
+    x, tx = (torch.from_numpy(rng.normal(size=(n, 20))) for n in (60, 40))
+    turn = torch.from_numpy(rng.normal(size=(20, 4)))
+    y, ty = (rows @ turn + 3 * torch.from_numpy(rng.normal(size=(len(rows), 4))) for rows in (x, tx))
+    one, three = (
+        _mapped(_States(*(rows.repeat_interleave(k, 0) for rows in (x, y, tx, ty)), k, False, 0), {"method": "ridge"})
+        for k in (1, 3)
+    )
+    torch.testing.assert_close(three["rows"][::3], one["rows"], rtol=0, atol=1e-9)
+    torch.testing.assert_close(three["numbers"], one["numbers"], rtol=1e-9, atol=0, equal_nan=True)
 
 
 def test_an_injection_that_no_method_can_make_is_one_sentence(learnt: tuple[Finetuned, ...], tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from stratoscope.aligners.maps import Map
+from stratoscope.aligners.texts import IntArray, held_out
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.statistics.layer import LayerBasis, fit_basis
 from stratoscope.statistics.products import gram
@@ -21,16 +22,8 @@ from stratoscope.statistics.rows import MemoryRows
 
 LAMBDAS = torch.logspace(-10, 3, 53, dtype=torch.float64)
 """Ridge penalties tried, in units of the mean variance of a feature."""
-HELD_OUT = 5
-"""One row in so many is held out to choose λ, and to stop a network."""
 VARIANCE_KEPT = 0.99
 """Share of the variance that SVCCA keeps (Raghu et al. 2017)."""
-
-
-def held_out(n: int, *, seed: int = 0) -> Tensor:
-    """Which of n rows are held out, one in `HELD_OUT`."""
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    return order % HELD_OUT == 0
 
 
 @dataclass(frozen=True)
@@ -42,16 +35,19 @@ class Space:
     basis: LayerBasis
     held: Tensor
     """Which rows choose λ, (n,) bool."""
+    texts: IntArray | None = None
+    """The text of every row, (n,), where texts have several."""
 
     @classmethod
-    def of(cls, rows: Tensor, held: Tensor) -> Space:
-        """Fit the principal axes of all rows."""
-        return cls(rows, fit_basis(MemoryRows([rows]), 0, whiten=True, dtype=torch.float64), held)
+    def of(cls, rows: Tensor, *, texts: IntArray | None = None, seed: int = 0) -> Space:
+        """Fit the principal axes of all rows, and draw texts to hold out."""
+        basis = fit_basis(MemoryRows([rows]), 0, whiten=True, dtype=torch.float64)
+        return cls(rows, basis, held_out(len(rows), texts=texts, seed=seed), texts)
 
     def without_held(self, seed: int) -> Space:
         """The space as the rows that are not held out show it."""
-        rows = self.rows[~self.held]
-        return Space.of(rows, held_out(len(rows), seed=seed))
+        kept = ~self.held
+        return Space.of(self.rows[kept], texts=None if self.texts is None else self.texts[kept.numpy()], seed=seed)
 
     @property
     def width(self) -> int:

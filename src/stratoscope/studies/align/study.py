@@ -17,6 +17,7 @@ from torch import Tensor
 
 from stratoscope.aligners.fit import FEWEST_ROWS
 from stratoscope.aligners.scores import INTERVAL, relative, resamples, scores
+from stratoscope.aligners.texts import check_texts
 from stratoscope.claims import judge_alignment
 from stratoscope.core.curve import Curve
 from stratoscope.core.errors import StratoscopeError
@@ -157,6 +158,7 @@ def align(
         if len(side) < least:
             total = f"{len(side)} of the {len(work.text)} there are"
             raise StratoscopeError(f"expected at least {least} rows to {what}, got {total}; give more text")
+    check_texts(len(work.sides[0]), work.text[work.sides[0].numpy()])
     after, others = plan.specs[: work.after], plan.specs[work.after :]
     names = {"name": [s.name for s in after]} if any(spec_of(m).name for m in models) else {}
     asked = {"models": [s.source for s in after], **names, **data_asked(data), **models_asked(after)}
