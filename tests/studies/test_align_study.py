@@ -121,6 +121,8 @@ def test_maps_between_words_choose_lambda_on_whole_texts(checkpoints: Path, tmp_
     assert expected != pytest.approx(error(), rel=1e-3)  # so that it matters here
     assert next(result.of("ridge", layer=3)).fit.error.value == pytest.approx(expected, rel=1e-4)
     assert result.matrices[0].values[3, 3] == pytest.approx(expected, rel=1e-4)
+    few = align(*models, data=texts(), options=replace(options, train=60, test=30, layers=(1, 2)))
+    assert few.data["sentences"] == 90  # no more texts are read than rows are asked for
     with pytest.raises(StratoscopeError, match=r"at least 5 texts .* got 4"):
         align(*models, data=texts(6, seed=2), options=replace(options, train=40, test=10))
 

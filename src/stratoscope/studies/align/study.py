@@ -177,13 +177,12 @@ def align(
 
 
 def comparing(options: AlignOptions) -> CompareOptions:
-    """The same rows as a comparison reads; where a text gives one row, no more texts than rows asked for."""
-    one_row = options.unit in ("mean", "cls")
+    """The same rows as a comparison reads; every text gives a row at least, so no more texts than rows asked for."""
     return CompareOptions(
         unit="word" if options.unit == ATTENTION else options.unit,
         measures=("ckasim-debiased",),  # no score is made; this one has no chance level to warn of
         layers=options.layers if options.layer is None else (options.layer,),
-        limit=options.train + options.test if one_row else None,
+        limit=options.train + options.test,
         **{k: getattr(options, k) for k in ("seed", "text", "pair", "label", "columns", "split")},
         **{k: getattr(options, k) for k in ("batch_tokens", "memory", "workers")},
     )
