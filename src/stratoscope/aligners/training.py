@@ -48,6 +48,19 @@ PAPER_STEPS, PAPER_BATCH, PAPER_RATE, PAPER_GAMMA = 3000, 32, 1e-6, 0.99
 """Adam, its rate times γ after every step: over the whole schedule a weight moves by 1e-4 at most."""
 
 
+def recipe(features: int) -> tuple[Schedule, int]:
+    """How to train between spaces of so many features, and how wide networks are."""
+    return (NARROW_SCHEDULE, NARROW_WIDTH) if features <= NARROW else (Schedule(), WIDTH)
+
+
+def untrained(method: str, features: int, targets: int, *, paper: bool = False) -> Network:
+    """The network of a method before its first step."""
+    if paper:
+        return PaperFlow(features) if method == "inn" else PaperFree(features, targets)
+    _, width = recipe(features)
+    return Flow(features, width=width) if method == "inn" else Free(features, targets, width=4 * width)
+
+
 class Dense(nn.Module):
     """A dense linear layer and a network behind it."""
 
@@ -67,7 +80,7 @@ def fit_network(method: str, x: Space, y: Space, *, seed: int = 0, schedule: Sch
     The map is the start fitted on all rows, trained on all of them for as many steps.
     """
     scale_x, scale_y = (_scale(s, name) for s, name in ((x, "first"), (y, "second")))
-    schedule = schedule or (NARROW_SCHEDULE if x.width <= NARROW else Schedule())
+    schedule = schedule or recipe(x.width)[0]
     zx, zy = x.centred.float() / scale_x, y.centred.float() / scale_y
     model, _ = _started(method, x.without_held(seed), y.without_held(seed), scale_x / scale_y, seed=seed)
     steps = train(model, zx, zy, schedule, held=x.held, seed=seed)
@@ -81,8 +94,7 @@ def _started(method: str, x: Space, y: Space, scale: float, *, seed: int) -> tup
     """A network that is the best linear map of its kind, in units in which both spaces have variance 1 per feature."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        width = NARROW_WIDTH if x.width <= NARROW else WIDTH
-        network: Network = Flow(x.width, width=width) if method == "inn" else Free(x.width, y.width, width=4 * width)
+        network = untrained(method, x.width, y.width)
     if isinstance(network, Free):
         m, best = ridge(x, products(x, y.centred))
         network.linear.weight.data = (x.drop @ m * scale).T.float()
@@ -164,7 +176,7 @@ def train(
 
 def fit_paper(method: str, x: Space, y: Space, *, seed: int = 0, steps: int = PAPER_STEPS) -> Map:
     """The network and schedule of Ren et al. 2023 as published: rows as they are, Xavier weights, Adam at 1e-6."""
-    network: Network = PaperFlow(x.width) if method == "inn" else PaperFree(x.width, y.width)
+    network = untrained(method, x.width, y.width, paper=True)
     generator = torch.Generator().manual_seed(seed)
     xavier_(network, generator)
     fx, fy = x.rows.float(), y.rows.float()
