@@ -61,8 +61,10 @@ def test_linreg_is_least_squares_of_least_norm(n: int) -> None:
     np.testing.assert_allclose(fit_map(x, y, method="linreg").weight.numpy(), a, atol=1e-9)
 
 
-def test_ridge_is_the_penalised_solution_with_the_lambda_of_least_held_out_error() -> None:
+@pytest.mark.parametrize("doubled", [0, 10])
+def test_ridge_is_the_penalised_solution_with_the_lambda_of_least_held_out_error(doubled: int) -> None:
     x = spread_rows(60, 30)
+    x[:, :doubled] = x[:, 10 : 10 + doubled]  # λ is in units of a feature's variance, whatever the rank
     y = x @ RNG.normal(size=(30, 5)) + RNG.normal(size=(60, 5))
     g, held = fit_map(x, y, method="ridge"), held_out(60).numpy()
     unit = np.square(x - x.mean(0)).sum() / 60 / 30

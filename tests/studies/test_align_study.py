@@ -17,7 +17,7 @@ import stratoscope as ss
 import tiny
 from stratoscope.aligners.fit import fit_map
 from stratoscope.aligners.recovery import principal_components, random_bijection
-from stratoscope.aligners.scores import resamples
+from stratoscope.aligners.scores import inversion_error, resamples, shuffled
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Silent
 from stratoscope.core.statement import FAILS, HOLDS, OPEN
@@ -39,7 +39,7 @@ from stratoscope.studies.align.attention import read_pairs, sample_pairs
 from stratoscope.studies.align.inject import RANDOM_HEAD, RANDOM_LABELS, _mapped, _States, inject
 from stratoscope.studies.align.options import AlignOptions, InjectOptions
 from stratoscope.studies.align.study import align, comparing
-from stratoscope.studies.align.work import fit_layers, nuclear_norm, split_rows
+from stratoscope.studies.align.work import fit_layers, fit_rows, nuclear_norm, split_rows
 from stratoscope.studies.attention.options import AttentionOptions
 from stratoscope.studies.attention.plan import plan_attention
 from stratoscope.studies.compare.plan import make_plan
@@ -85,6 +85,10 @@ def test_errors_are_those_of_a_map_fitted_to_plain_rows(found: Alignment, checkp
     assert next(found.of("ridge", layer=2)).fit.error.value == pytest.approx(
         np.square(ridge(ta) - tb).sum() / np.square(tb - tb.mean(0)).sum(), rel=1e-4
     )
+    floor = fit_map(a, shuffled(torch.from_numpy(b)), method="ridge")
+    assert next(found.of(SHUFFLED, layer=2)).fit.error.value == pytest.approx(
+        np.square(floor(ta) - tb).sum() / np.square(tb - tb.mean(0)).sum(), rel=1e-4
+    )
     between, own = found.matrices
     for matrix, offset in ((between, tiny.LAYERS + 1), (own, 0)):  # from the layer of a row to that of a column
         a, b = every[1], every[offset + 3]
@@ -125,6 +129,15 @@ def test_maps_between_words_choose_lambda_on_whole_texts(checkpoints: Path, tmp_
     assert few.data["sentences"] == 90  # no more texts are read than rows are asked for
     with pytest.raises(StratoscopeError, match=r"at least 5 texts .* got 4"):
         align(*models, data=texts(6, seed=2), options=replace(options, train=40, test=10))
+
+
+def test_inversion_is_judged_on_the_rows_judged_on() -> None:
+    rng = np.random.default_rng(0)
+    x, tx = (torch.from_numpy(rng.normal(size=(60, 5)) * np.logspace(0, -6, 5)) for _ in range(2))
+    turn = torch.from_numpy(rng.normal(size=(5, 5)))
+    part = fit_rows(x, x @ turn, tx, tx @ turn, {"methods": ["linreg"], "seed": 0, "paper": False})
+    g = fit_map(x, x @ turn, method="linreg")
+    assert float(part["inversion.linreg"]) == inversion_error(g, tx, g(tx)) != inversion_error(g, x, g(x))
 
 
 def test_resampled_nuclear_norms_are_those_of_repeated_rows() -> None:
