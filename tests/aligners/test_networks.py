@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from stratoscope.aligners.fit import METHODS, fit_map, fit_spaces, spaces
-from stratoscope.aligners.linear import LAMBDAS
+from stratoscope.aligners.linear import LAMBDAS, MOST_CONDITION, SHARES, shrunk_ridge
 from stratoscope.aligners.maps import RECORD, WEIGHTS, Map
 from stratoscope.aligners.networks import BOUND, Coupling, Flow, PaperFlow
 from stratoscope.aligners.recovery import principal_components, random_bijection
-from stratoscope.aligners.training import MOST_CONDITION, SHARES, Schedule, fit_network, fit_paper, shrunk_ridge
+from stratoscope.aligners.training import Schedule, fit_network, fit_paper
 from stratoscope.core.errors import DamagedResultError, StratoscopeError
 
 

@@ -14,7 +14,8 @@ from stratoscope.aligners.texts import IntArray, check_texts
 from stratoscope.aligners.training import fit_network, fit_paper
 from stratoscope.core.errors import StratoscopeError, unknown_name
 
-LINEAR = ("linreg", "ridge", "cca", "svcca", "pwcca", "procrustes")
+LINEAR = ("linreg", "ridge", "shrunk", "cca", "svcca", "pwcca", "procrustes")
+"""`shrunk` is ridge towards a share of the rotation, from which `inn` starts."""
 NETWORK = ("inn", "mlp")
 METHODS = LINEAR + NETWORK
 Texts = Sequence[int] | IntArray

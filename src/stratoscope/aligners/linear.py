@@ -22,6 +22,10 @@ from stratoscope.statistics.rows import MemoryRows
 
 LAMBDAS = torch.logspace(-10, 3, 53, dtype=torch.float64)
 """Ridge penalties tried, in units of the mean variance of a feature."""
+SHARES = (1.0, 0.5, 0.25, 0.1)
+"""Of the rotation that `shrunk` is shrunk towards."""
+MOST_CONDITION = 1e3
+"""Condition number of `shrunk`, from which networks start: an inverse in float32 then keeps four digits."""
 VARIANCE_KEPT = 0.99
 """Share of the variance that SVCCA keeps (Raghu et al. 2017)."""
 
@@ -209,11 +213,40 @@ def rotation(x: Space, y: Space, rows: Tensor | None = None) -> Tensor:
     return turned
 
 
+def shrunk_ridge(x: Space, y: Space) -> tuple[Tensor, dict[str, float]]:
+    """A = argmin ‖y - x A‖²/n + λ‖A - γR‖², with γ and λ; R the scaled rotation of x onto y: ridge on what γR leaves.
+
+    γ and λ are those with the least error on held-out rows, which R does not know then; or the least λ from there on
+    that gives a well-conditioned A: plain ridge, γ = 0, sends directions of little variance almost to nothing, which no
+    inverse brings back. A whole rotation is an overfit of its own where rows are few.
+    """
+    fit, held = x.parts
+    known = rotation(x, y, fit)
+    turned = x.centred @ known.to(x.centred.dtype)
+    to_y, to_r, lost = products(x, y.centred), products(x, turned), dict[float, tuple[float, float]]()
+    for share in SHARES:
+        best, won = penalty(x, to_y.less(to_r, share))
+        left = (y.centred[held] - share * turned[held]).double().square().sum() / int(held.sum())
+        lost[share] = float(left) - won, best
+    share = min(lost, key=lambda s: lost[s])
+    best, r = lost[share][1], share * rotation(x, y)
+    m = regression(x, products(x, y.centred - x.centred @ r.to(x.centred.dtype)))
+    floor = float(x.variance.sum() / x.width) * 1e-10
+    while True:
+        weight = r + x.drop @ penalised(x, m, best)
+        values = torch.linalg.svdvals(weight)
+        if float(values[0]) <= MOST_CONDITION * float(values[-1]):
+            return weight, {"lambda": best, "rotation": share}
+        best = max(best, floor) * 3
+
+
 def fit_linear(method: str, x: Space, y: Space) -> Map:
     """The linear map of a method."""
-    chosen: dict[str, float | int] = {}
+    chosen: dict[str, float] = {}
     if method == "procrustes":
         weight = rotation(x, y)
+    elif method == "shrunk":
+        weight, chosen = shrunk_ridge(x, y)
     else:
         if method in ("linreg", "ridge"):
             p = products(x, y.centred)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from stratoscope.aligners.linear import Space, penalised, penalty, products, regression, ridge, rotation
+from stratoscope.aligners.linear import Space, products, ridge, shrunk_ridge
 from stratoscope.aligners.maps import Map
 from stratoscope.aligners.networks import WIDTH, Flow, Free, Network, PaperFlow, PaperFree, xavier_
 from stratoscope.core.errors import StratoscopeError
@@ -40,10 +40,6 @@ class Schedule:
 
 NARROW, NARROW_WIDTH, NARROW_SCHEDULE = 64, 128, Schedule(steps=2000, linear_lr=5e-3)
 """Spaces of few features are bent more than a linear map shows, and gain from more steps of a smaller network."""
-SHARES = (1.0, 0.5, 0.25, 0.1)
-"""Of the rotation that a start is shrunk towards."""
-MOST_CONDITION = 1e3
-"""Condition number of the dense layer at its start: an inverse in float32 then keeps four digits."""
 PAPER_STEPS, PAPER_BATCH, PAPER_RATE, PAPER_GAMMA = 3000, 32, 1e-6, 0.99
 """Adam, its rate times γ after every step: over the whole schedule a weight moves by 1e-4 at most."""
 
@@ -103,33 +99,6 @@ def _started(method: str, x: Space, y: Space, scale: float, *, seed: int) -> tup
         return model, {"lambda": best}
     start, chosen = shrunk_ridge(x, y)
     return Dense((start * scale).float(), network), chosen
-
-
-def shrunk_ridge(x: Space, y: Space) -> tuple[Tensor, dict[str, float]]:
-    """A = argmin ‖y - x A‖²/n + λ‖A - γR‖², with γ and λ; R the scaled rotation of x onto y: ridge on what γR leaves.
-
-    γ and λ are those with the least error on held-out rows, which R does not know then; or the least λ from there on
-    that gives a well-conditioned A: plain ridge, γ = 0, sends directions of little variance almost to nothing, which no
-    inverse brings back. A whole rotation is an overfit of its own where rows are few.
-    """
-    fit, held = x.parts
-    known = rotation(x, y, fit)
-    turned = x.centred @ known.to(x.centred.dtype)
-    to_y, to_r, lost = products(x, y.centred), products(x, turned), dict[float, tuple[float, float]]()
-    for share in SHARES:
-        best, won = penalty(x, to_y.less(to_r, share))
-        left = (y.centred[held] - share * turned[held]).double().square().sum() / int(held.sum())
-        lost[share] = float(left) - won, best
-    share = min(lost, key=lambda s: lost[s])
-    best, r = lost[share][1], share * rotation(x, y)
-    m = regression(x, products(x, y.centred - x.centred @ r.to(x.centred.dtype)))
-    floor = float(x.variance.sum() / x.width) * 1e-10
-    while True:
-        weight = r + x.drop @ penalised(x, m, best)
-        values = torch.linalg.svdvals(weight)
-        if float(values[0]) <= MOST_CONDITION * float(values[-1]):
-            return weight, {"lambda": best, "rotation": share}
-        best = max(best, floor) * 3
 
 
 def train(

@@ -25,13 +25,13 @@ NORM_RESAMPLES = 30
 
 
 def chosen_methods(asked: Sequence[str], *, paper: bool = False) -> tuple[str, ...]:
-    """The methods to fit: those asked for, and the exact linear ones beside any network."""
+    """The methods to fit: those asked for, and the exact linear ones beside any network, that it starts from too."""
     names = METHODS if ALL in asked else tuple(asked)
     for name in names:
         check_method(name, paper=paper and name in NETWORK)
     if not names:
         raise StratoscopeError("expected at least one --method, got none")
-    baselines = ("linreg", "ridge") if any(name in NETWORK for name in names) else ()
+    baselines = ("linreg", "ridge", "shrunk") if any(name in NETWORK for name in names) else ()
     return tuple(m for m in METHODS if m in (*names, *baselines))
 
 
