@@ -114,7 +114,7 @@ def test_svcca_is_cca_of_the_leading_principal_components() -> None:
 def test_constant_and_deficient_spaces_are_handled() -> None:
     x, y = spread_rows(N, D), spread_rows(N, D, seed=1)
     constant = np.ones((N, D))
-    for method in ("linreg", "ridge", "cca", "svcca", "pwcca", "procrustes"):
+    for method in ("linreg", "ridge", "shrunk", "cca", "svcca", "pwcca", "procrustes"):
         np.testing.assert_allclose(fit_map(constant, y, method=method)(constant), np.tile(y.mean(0), (N, 1)), atol=1e-9)
         np.testing.assert_allclose(fit_map(x, constant, method=method)(x), constant, atol=1e-9)
         x2 = np.concatenate([x, x[:, :2]], axis=1)  # depends on itself
@@ -188,7 +188,7 @@ def test_ridge_from_products_does_not_depend_on_units() -> None:
     torch.testing.assert_close((a[0].w @ m), (b[0].w @ n), atol=1e-8, rtol=0)
 
 
-@pytest.mark.parametrize("method", ["linreg", "ridge", "cca", "svcca", "pwcca", "procrustes", "inn"])
+@pytest.mark.parametrize("method", ["linreg", "ridge", "shrunk", "cca", "svcca", "pwcca", "procrustes", "inn"])
 def test_neurons_that_weight_decay_left_at_nothing_do_not_spoil_a_map(method: str) -> None:
     """As MiniLM's layer 6 has them: two of spread 1e-33 beside one of 1e-9, and one direction that LayerNorm takes."""
     rng = np.random.default_rng(5)

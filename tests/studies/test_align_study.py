@@ -17,7 +17,7 @@ import stratoscope as ss
 import tiny
 from stratoscope.aligners.fit import fit_map
 from stratoscope.aligners.recovery import principal_components, random_bijection
-from stratoscope.aligners.scores import inversion_error, resamples, shuffled
+from stratoscope.aligners.scores import inversion_error, resamples, row_errors, scores, shuffled
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Silent
 from stratoscope.core.statement import FAILS, HOLDS, OPEN
@@ -34,6 +34,7 @@ from stratoscope.results.finetuned import Finetuned
 from stratoscope.runs.folder import RunFolder
 from stratoscope.runs.run import Run
 from stratoscope.statistics.rows import MemoryRows, gather
+from stratoscope.studies.align import inject as injecting
 from stratoscope.studies.align import study
 from stratoscope.studies.align.attention import read_pairs, sample_pairs
 from stratoscope.studies.align.inject import RANDOM_HEAD, RANDOM_LABELS, _mapped, _States, inject
@@ -125,6 +126,12 @@ def test_maps_between_words_choose_lambda_on_whole_texts(checkpoints: Path, tmp_
     assert expected != pytest.approx(error(), rel=1e-3)  # so that it matters here
     assert next(result.of("ridge", layer=3)).fit.error.value == pytest.approx(expected, rel=1e-4)
     assert result.matrices[0].values[3, 3] == pytest.approx(expected, rel=1e-4)
+    g = fit_map(x[train], y[train], texts=of[train.numpy()])
+    squares, around = (row_errors(v, y[test]) for v in (g(x[test]), y[test].mean(0)))
+    error, alone = (scores("ridge", squares, around, x.shape[1], texts=t).error for t in (of[test.numpy()], None))
+    fit = next(result.of("ridge", layer=3)).fit.error  # its interval, too, is over whole texts
+    assert (fit.low, fit.high) == pytest.approx((error.low, error.high), rel=1e-4)
+    assert (fit.low, fit.high) != pytest.approx((alone.low, alone.high), rel=1e-3)
     few = align(*models, data=texts(), options=replace(options, train=60, test=30, layers=(1, 2)))
     assert few.data["sentences"] == 90  # no more texts are read than rows are asked for
     with pytest.raises(StratoscopeError, match=r"at least 5 texts .* got 4"):
@@ -168,7 +175,9 @@ def test_the_floor_is_no_better_than_the_mean_and_saved_results_come_back(found:
 def test_one_layer_keeps_its_map(checkpoints: Path, tmp_path: Path) -> None:
     models = [checkpoints / "base", checkpoints / "tuned"]
     result = ss.align(*models, data=texts(), layer=3, method="inn", train=160, test=80, workers=1, out=tmp_path / "run")
-    assert {"inn", "linreg", "ridge", SHUFFLED, IDENTITY} == set(result.methods)  # linear maps are always beside it
+    assert {"inn", "linreg", "ridge", "shrunk", SHUFFLED, IDENTITY} == set(
+        result.methods
+    )  # linear maps are always beside it
     g, x = ss.load(tmp_path / "run").map, torch.randn(5, tiny.HIDDEN, generator=torch.Generator().manual_seed(0))
     assert g.method == "inn"
     torch.testing.assert_close(g(x), result.map(x))
@@ -341,11 +350,19 @@ def test_the_identity_into_itself_reproduces_the_accuracy_exactly(
     assert any("bag of words" in w for w in result.warnings) == (own.value < bag_of_words(task))
 
 
-def test_a_head_reads_the_mapped_state_of_another_seed(learnt: tuple[Finetuned, ...], tmp_path: Path) -> None:
+def test_a_head_reads_the_mapped_state_of_another_seed(
+    learnt: tuple[Finetuned, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = (f.folder for f in learnt)
+    vectors: list[torch.Tensor] = []
+    read_by = injecting.head_scores
+    monkeypatch.setattr(injecting, "head_scores", lambda m, v, **how: vectors.append(v) or read_by(m, v, **how))
     result = inject(first, second, classification(), out=tmp_path, options=InjectOptions(method=("ridge", "cca")))
     assert result["ridge"].value > 0.9
     assert result[SHUFFLED].value < 0.9
+    *_, identity, _, own = vectors[:6]  # two maps, the floor, the first model's states as they are; then the second's
+    assert identity.shape == own.shape
+    assert not torch.equal(identity, own)
     assert result.task["rows"] == len(classification().train)
     assert {i.name for i in result.injected if i.baseline} == {SHUFFLED, IDENTITY, RANDOM_LABELS, RANDOM_HEAD}
     assert [m.name for m in result.models] == [i.name for i in result.own]
