@@ -50,7 +50,7 @@ TRAINING = 6.0
 """Operations per weight and row of a training step: two of the forward pass, four of the backward pass."""
 STEP = 2e8
 """As many again for every step, however small: a network is dozens of little products, and the optimizer moves it."""
-STEPS = 0.8
+STEPS = 0.6
 """Steps of a fit over those of its schedule, about: a third where nothing is gained, twice where it is to the end."""
 
 
