@@ -161,7 +161,7 @@ def _aligning(job: Job, sides: Sequence[tuple[int, int]]) -> float:
     reading = _reading(sides, _text(job.data, math.ceil(texts))[0]) if job.data else 0.0
     if recovering:
         fits = sum(_fitting(methods, rows, d, paper=chosen.paper) for d in chosen.dim)
-        return reading + chosen.truths * len(chosen.train) * fits
+        return float(reading + chosen.truths * len(chosen.train) * fits)
     blocks, width = sides[0]
     layers = len(chosen.layers or ()) or (1 if chosen.layer is not None else blocks if attention else blocks + 1)
     width = max(2, width // HEAD_WIDTH) if attention else width
