@@ -141,14 +141,10 @@ def test_a_folder_that_all_nodes_see_and_the_dashboard(engine: Any, tmp_path: Pa
         dashboard_url = "127.0.0.1:8265"
 
         @classmethod
-        def is_initialized(cls) -> bool:
-            return False
-
-        @classmethod
         def init(cls, **how: Any) -> Any:
             return cls
 
-    assert module._connected(Started) == ("http://127.0.0.1:8265", True)
+    assert module._connected(Started) == "http://127.0.0.1:8265"
 
 
 @pytest.fixture
