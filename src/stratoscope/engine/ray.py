@@ -29,6 +29,8 @@ RETRIES = 3
 """How often Ray runs an item again whose worker or node was lost."""
 AHEAD = 0.25
 """Items handed out beyond those that run, as a share of them: a worker never waits for this process."""
+ENVIRONMENT = WORKER_ENVIRONMENT | {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"}
+"""Of a worker: an item that asks for no GPU sees none."""
 LONGEST_ITEM = 60
 """Letters by which an item names itself."""
 LONGEST_WAIT = 1.0
@@ -164,7 +166,7 @@ class RayTasks:
             "num_gpus": resources.gpus,
             "memory": int(min(resources.memory, most)) or None,
             "max_retries": RETRIES,
-            "runtime_env": {"env_vars": WORKER_ENVIRONMENT},
+            "runtime_env": {"env_vars": ENVIRONMENT},
         }
 
     def _look(self, node: str, path: Path) -> Any:
@@ -206,7 +208,6 @@ def _look(path: str) -> tuple[str | None, str]:
 def _module() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a local cluster of ours reports to nobody
     os.environ.setdefault("RAY_DISABLE_FAILURE_SIGNAL_HANDLER", "1")  # its own for SIGTERM aborts with a stack trace
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")  # an item without a GPU sees none
     try:
         import ray
     except ImportError as e:
