@@ -121,18 +121,16 @@ def test_an_interrupt_ends_with_a_hint_and_takes_the_workers_along(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupt_while_ray_starts_ends_it_whole(
-    here: Path, environment: dict[str, str], number: signal.Signals, code: int
-) -> None:
+def test_a_request_to_end_while_ray_starts_ends_it_whole(here: Path, environment: dict[str, str]) -> None:
+    """Ray's own handler would end this process with another code, and leave some of what it had started."""
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'stratoscope[ray]'")
     with started({**environment, "RAY_ADDRESS": "local"}, *ARGS, "--out", "run", "--engine", "ray") as process:
         while not (own := of_session(process.pid) - {process.pid}) and process.poll() is None:
             time.sleep(0.01)
-        process.send_signal(number)
+        process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=300)
     assert own, "Ray had begun to start"
-    assert (process.returncode, out, err) == (code, "", "stratoscope: interrupted\n")
+    assert (process.returncode, out, err) == (143, "", "stratoscope: interrupted\n")
     deadline = time.monotonic() + 30
     while of_session(process.pid) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -276,11 +276,8 @@ main.run()
 """
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_does_not_wait_for_items(
-    cluster: Any, engine: Any, tmp_path: Path, number: signal.Signals, code: int
-) -> None:
-    """Whatever its handler raises would be lost in the C++ code that waits for an item."""
+def test_an_interrupt_does_not_wait_for_items(cluster: Any, engine: Any, tmp_path: Path) -> None:
+    """What the handler raises would be lost in the C++ code that waits for an item."""
     process = subprocess.Popen(
         [sys.executable, "-c", STOPPED, str(tmp_path)],
         stdout=subprocess.PIPE,
@@ -291,9 +288,9 @@ def test_a_signal_does_not_wait_for_items(
     deadline = time.monotonic() + 60
     while len(list(tmp_path.iterdir())) < 2 and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
-    assert (process.returncode, out, err) == (code, "", "stratoscope: interrupted\n")
+    assert (process.returncode, out, err) == (130, "", "stratoscope: interrupted\n")
     assert len(list(tmp_path.iterdir())) == 2, "nothing that was queued begins any more"
     assert list(engine.map(product, [{"k": 1}], {"rows": torch.ones(1)})), "the cluster is there, and has room"
 
