@@ -89,7 +89,7 @@ def _compute(
     some = np.sort(order[: math.ceil(options.train / choices)])
     fitted = replace(task, train=tuple(task.train[k] for k in some))  # no row is read that no map is fitted on
     works = [Work(side, fitted, options.seed, options.batch_tokens, running) for side in sides]
-    stored = [work.store(work.tuned, work.readings(work.tuned)) for work in works]
+    stored = [work.store([(work.tuned, work.readings(work.tuned))])[0] for work in works]
     (x, tx), (y, ty) = (
         [s[split].head_input(side.surveyed.layers - 1) for split in SPLITS]
         for s, side in zip(stored, sides, strict=True)
