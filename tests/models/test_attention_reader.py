@@ -134,6 +134,10 @@ def test_a_row_without_any_attention_to_words_is_uniform_and_counted(
     assert reader.empty.tolist() == [18, 0]
     with pytest.raises(StratoscopeError, match="not finite"):
         reader.update(batch, Output(attention=[weights * torch.nan]))
+    causal = AttentionReader(encoded, reader.rows, causal=True)
+    causal.update(batch, Output(attention=[weights]))
+    own = [np.full(k, 1 / k) for k in range(1, 10)]  # over its own targets
+    np.testing.assert_allclose(causal.texts[0].values[0], np.concatenate(own), rtol=1e-6)
 
 
 def test_words_that_are_not_planned_have_no_part(model_of: Callable[[str], OpenedModel]) -> None:
