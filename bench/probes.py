@@ -143,7 +143,9 @@ def main() -> None:
     given = parser.parse_args()
     every = layer_features(given.model, given.corpus, given.property, given.folder)
     fit = every[0][0]
-    print(f"{Path(given.model).name} {given.property}: {len(fit)} words x {fit.width} x {fit.classes} tags, 64 penalties")
+    print(
+        f"{Path(given.model).name} {given.property}: {len(fit)} words x {fit.width} x {fit.classes} tags, 64 penalties"
+    )
     chosen = given.layers or range(len(every))
     timings = [report(k, *every[k], alone=given.alone, check=given.check) for k in chosen]
     names = ("schedule", "start", "solved", "alone")

@@ -229,17 +229,16 @@ def test_saved_activations_of_the_splits_are_probed_like_the_model(
         (tmp_path / "tags").mkdir(exist_ok=True)
         (tmp_path / "tags" / f"{split}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
         (tmp_path / f"{split}.txt").write_text("".join(" ".join(d) + "\n" for d in drawn))
-        ss.compare(
-            checkpoints / "base", data=tmp_path / f"{split}.txt", save_activations=str(tmp_path / f"kept-{split}.hdf5")
-        )
+        models = [checkpoints / name for name in ("base", "tuned")]
+        ss.compare(models, data=tmp_path / f"{split}.txt", save_activations=str(tmp_path / f"kept-{split}.hdf5"))
     ask = {"corpus": tmp_path / "tags", "property": "size", "options": SMALL}
-    both = study.probe([str(checkpoints / "base"), str(tmp_path / "kept.hdf5")], **ask)  # type: ignore[arg-type]
+    both = study.probe([str(checkpoints / "base"), str(tmp_path / "kept-base.hdf5")], **ask)  # type: ignore[arg-type]
     of = {m.name: both.layers.of(m.name) for m in both.models}
-    np.testing.assert_allclose(of["kept.hdf5"].accuracy.values, of["base"].accuracy.values, atol=0.011)
+    np.testing.assert_allclose(of["kept-base.hdf5"].accuracy.values, of["base"].accuracy.values, atol=0.011)
     assert any("first layer that was saved" in w for w in both.warnings)
-    (tmp_path / "kept-test.hdf5").unlink()
+    (tmp_path / "kept-base-test.hdf5").unlink()
     with pytest.raises(StratoscopeError, match="80 sentences, but not"):
-        study.probe([str(tmp_path / "kept.hdf5")], **ask)  # type: ignore[arg-type]
+        study.probe([str(tmp_path / "kept-base.hdf5")], **ask)  # type: ignore[arg-type]
 
 
 def test_probes_that_stop_at_their_cap_are_reported(
