@@ -102,11 +102,12 @@ def report(layer: int, fit: Features, dev: Features, *, alone: int, check: bool)
     solved, whole = timed(lambda: solve(fit, grid))
     of_adam, of_start = (objective(fit, p.weight, p.bias, grid) for p in (batched, start))
     better = int((of_start <= of_adam + 1e-9).sum())
+    gap, sure = float(solved.gap.max()), int(solved.certified.sum())
     best = " ".join(f"{float(accuracy(dev, p.weight, p.bias).max()):.4f}" for p in (batched, start, solved))
     print(
-        f"layer {layer}: schedule {together:.1f} | two steps {begun:.2f}, as good for {better} of 64 | solved {whole:.1f},"
-        f" {solved.passes} passes, gap <= {float(solved.gap.max()):.4f} ({int(solved.certified.sum())} certified) |"
-        f" best dev accuracy {best}",
+        f"layer {layer}: schedule {together:.1f} | two steps {begun:.2f}, as good for {better} of 64 |"
+        f" solved {whole:.1f}, {solved.passes} passes, gap <= {gap:.4f} ({sure} certified)"
+        f" | best dev accuracy {best}",
         flush=True,
     )
     if check:
