@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from standins import COMPARISON, PERPLEXITIES
+from standins import COMPARISON, PERPLEXITIES, STATEMENTS
 
-from stratoscope.cli.answer import answer_of, beside, files_in, look_closer, shell_line
+from stratoscope.claims.judge import UNRESAMPLED
+from stratoscope.cli.answer import answer_of, beside, files_in, judge_next, look_closer, shell_line
 
 
 @pytest.mark.parametrize(
@@ -48,3 +50,14 @@ def test_a_page_is_named_only_where_there_is_one(tmp_path: Path) -> None:
 def test_who_has_statements_looks_at_them_next(tmp_path: Path) -> None:
     assert look_closer(tmp_path, COMPARISON)[1] == "findings"
     assert look_closer(tmp_path, PERPLEXITIES)[1] == "report"
+
+
+def test_statements_without_intervals_are_judged_next(tmp_path: Path) -> None:
+    assert judge_next(tmp_path, COMPARISON, "compare") == look_closer(tmp_path, COMPARISON)
+    bare = [replace(s, verdict="cannot tell", reason=f"no interval: {UNRESAMPLED}") for s in STATEMENTS]
+    some = replace(COMPARISON, statements=(*bare[1:], STATEMENTS[0]))
+    assert judge_next(tmp_path, some, "compare") == look_closer(tmp_path, some)
+    words = judge_next(tmp_path / "a", replace(COMPARISON, statements=tuple(bare)), "study similarity")
+    assert words[:3] == ["stratoscope", "study", "similarity"]
+    assert words[3:] == ["--config", str(tmp_path / "a/run.yaml"), "--bootstrap", "20",
+                         "--out", str(tmp_path / "a-intervals")]  # fmt: skip

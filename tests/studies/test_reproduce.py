@@ -204,6 +204,13 @@ def test_the_papers_models_and_tasks_are_the_defaults(tmp_path: Path) -> None:
     assert "stratoscope finetune google-bert/bert-base-cased --task sst2" in jobs[0].command(tmp_path)
 
 
+@pytest.mark.parametrize("rate", ["5e-5", "5E-05", "0.00005", "5.0e-5"])
+def test_options_are_set_as_their_flags_say_them(rate: str, tmp_path: Path) -> None:
+    given = ReproduceOptions(models=("a",), tasks=("rte",), set=(f"lr={rate}", "max-steps=7"))
+    job = jobs_of(read_protocol("wu2020", "table1"), given, tmp_path)[0]
+    assert (job.chosen().lr, job.chosen().max_steps) == (5e-5, 7)
+
+
 def test_a_known_bijection_needs_neither_models_nor_text(tmp_path: Path) -> None:
     few = ["dim=3,4", "train=60", "test=20", "method=ridge", "workers=1"]
     result = ss.reproduce("ren2023", "table3", out=tmp_path / "out", set=few)

@@ -30,6 +30,7 @@ from stratoscope.core.value import JACKKNIFE, MISSING, PERCENTILES, Interval, Va
 
 MOST_UNDEFINED = 0.05
 """Share of resamples on which D may be undefined (a layer is constant there) before no interval is given."""
+UNRESAMPLED = "the scores have no usable bootstrap replicates (--bootstrap)"
 ROUNDING_DIGITS = 12
 """0.91 - 0.90 is not quite 0.01; that does not decide what exceeds a margin."""
 
@@ -117,8 +118,7 @@ def _verdict(claim: Claim, evidence: Evidence, value: Value) -> tuple[str, Reaso
     if not value.known:
         return OPEN, Reason(CONSTANT, "the number does not exist on these rows")
     if not value.has_interval:
-        detail = "the scores have no usable bootstrap replicates (--bootstrap)"
-        return OPEN, Reason(NO_INTERVAL, detail)
+        return OPEN, Reason(NO_INTERVAL, UNRESAMPLED)
     level = f"with so few rows chance alone gives up to {evidence.chance_level:.2f}"
     if evidence.all_by_chance:
         return OPEN, Reason(BY_CHANCE, f"{level}, and everything here is within that")

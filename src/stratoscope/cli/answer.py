@@ -85,6 +85,18 @@ def look_closer(folder: Path, result: Result) -> list[str]:
     ]
 
 
+def judge_next(folder: Path, result: Result, command: str) -> list[str]:
+    """The same run with intervals, where no statement was judged for want of them; else as `look_closer`."""
+    from stratoscope.claims.judge import UNRESAMPLED
+    from stratoscope.measures.bootstrap import FEWEST_REPLICATES
+    from stratoscope.runs.protocol import FILE
+
+    if not result.statements or any(UNRESAMPLED not in s.reason for s in result.statements):
+        return look_closer(folder, result)
+    again = ["--config", str(folder / FILE), "--bootstrap", str(FEWEST_REPLICATES)]
+    return ["stratoscope", *command.split(), *again, "--out", beside(folder, "intervals")]
+
+
 def beside(folder: Path, suffix: str) -> str:
     """A folder beside this one for what comes next: `runs/a-study` beside `runs/a`."""
     return f"{folder if folder.name not in ('', '..') else folder.resolve()}-{suffix}"

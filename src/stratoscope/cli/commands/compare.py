@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from stratoscope.cli.answer import Answer, answer_of, drawing, look_closer
+from stratoscope.cli.answer import Answer, answer_of, drawing, judge_next
 from stratoscope.cli.loading import AdapterBase, LoadingSeveral, Out
 from stratoscope.cli.options import command
 from stratoscope.core.progress import Progress
@@ -38,4 +38,4 @@ def compare(
     from stratoscope.studies.compare.study import compare as run
 
     comparison = run(specs, data=data, out=out, options=options, progress=progress, draw=drawing(progress))
-    return answer_of(out, comparison, then=look_closer(out, comparison))
+    return answer_of(out, comparison, then=judge_next(out, comparison, "compare"))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from stratoscope.cli.answer import Answer, answer_of, beside, drawing, look_closer
+from stratoscope.cli.answer import Answer, answer_of, beside, drawing, judge_next, look_closer
 from stratoscope.cli.commands.compare import Data, Models
 from stratoscope.cli.commands.cut import cut_next
 from stratoscope.cli.loading import Base, Loading, LoadingSeveral, Out
@@ -55,4 +55,4 @@ def similarity(
     from stratoscope.studies.compare.study import study_similarity as run
 
     result = run(loading.specs(models), data=data, out=out, options=options, progress=progress, draw=drawing(progress))
-    return answer_of(out, result, then=look_closer(out, result))
+    return answer_of(out, result, then=judge_next(out, result, "study similarity"))

@@ -79,10 +79,10 @@ class HeadSums:
 
 def _add_correlations_(made: Mapping[str, Doubles], rows: HeadRows, spread: float) -> None:
     """Some rows' Σ of Pearson's r; a row that does not vary has none and is skipped, as one of a single target is."""
-    centred, varies = unit_rows(rows, spread)
-    unit = torch.from_numpy(centred)
-    for start in range(0, unit.shape[1], PLACES):
-        made[CORRELATION][...] += upper_gram(unit[:, start : start + PLACES])
+    centred, varies = unit_rows(rows, spread, threads=1)  # one sentence: sooner done than shared out
+    for start in range(0, centred.shape[1], PLACES):
+        part = np.ascontiguousarray(centred[:, start : start + PLACES])  # torch would share so small a copy in threads
+        made[CORRELATION][...] += upper_gram(torch.from_numpy(part))
     if varies.all():
         made[CORRELATED][...] += len(rows.lengths)
     else:

@@ -164,6 +164,7 @@ def _changes(protocol: Protocol, options: ReproduceOptions) -> dict[str, Any]:
         name, equals, text = word.partition("=")
         if not equals:
             raise StratoscopeError(f"expected --set OPTION=VALUE, got '{word}'")
+        name = name.replace("-", "_")  # as its flag has it
         if name not in known:
             raise unknown_name(f"option of {protocol.item} of {protocol.paper}", name, sorted(known))
         how = known[name]
@@ -178,9 +179,11 @@ def _changes(protocol: Protocol, options: ReproduceOptions) -> dict[str, Any]:
 
 
 def _plain(text: str) -> Any:
-    """A value as YAML reads it; `top:4` is no number to the base of 60."""
+    """A value as YAML reads it, but that `top:4` is no number to the base of 60 and 5e-5 is one without a dot."""
     import yaml
 
+    if re.fullmatch(r"[-+]?\d+e[-+]?\d+", text.strip(), re.IGNORECASE):
+        return float(text)
     return text if ":" in text else yaml.safe_load(text)
 
 
