@@ -105,8 +105,8 @@ def simulate(measured: dict[str, Any]) -> None:
         run = grown(measured, layers, words)
         cells = [f"{run['total'] / 3600:.2f}"]
         for workers in WORKERS:
-            wall = schedule(run, workers)
-            cells.append(f"{wall:,.0f} s, {run['total'] / (wall * workers):.0%}")
+            wall, before = schedule(run, workers), schedule(run, workers, one_model_at_a_time=True)
+            cells.append(f"{wall:,.0f} s, {run['total'] / (wall * workers):.0%} (one by one {before:,.0f} s)")
         print(f"| {name} | {' | '.join(cells)} |")
 
 
@@ -120,35 +120,45 @@ RUNS = (
 
 def grown(measured: dict[str, Any], models: int, words: int) -> dict[str, Any]:
     """So many times the models and words: more items where they are shards, longer ones where they are not."""
-    stages, between = [], measured["total"] - sum(sum(s["seconds"]) for s in measured["stages"])
-    for stage in measured["stages"]:
-        name, seconds = stage["name"], stage["seconds"]
-        if name == "read_texts":
-            stages += [{**stage, "seconds": seconds * words}] * models  # a step for each model
-        elif name == "_transform":
-            stages.append({**stage, "seconds": seconds * words * models})
-        elif name == "_draw":  # some pairs of layers, drawn
-            stages.append({**stage, "seconds": [s * words for s in seconds]})
-        else:
-            more = models**2 if name == "_score_tile" else models
-            stages.append({**stage, "seconds": [s * words for s in seconds] * more})
-    total = between + sum(sum(s["seconds"]) for s in stages)
-    return {**measured, "stages": stages, "total": total, "between": between}
+    measured_stages = measured["stages"]
+    between = measured["total"] - sum(sum(s["seconds"]) for s in measured_stages)
+    keeping = between / sum(sum(s["bytes"]) for s in measured_stages)
+    reading: dict[str, Any] = {"name": "read_texts", "seconds": [], "bytes": [], "model": []}
+    stages = [reading]
+    for stage in measured_stages:
+        name, seconds, sizes = stage["name"], stage["seconds"], stage["bytes"]
+        if name == "read_texts":  # of one model each, at one time; all models in one map
+            for _ in range(models):
+                reading["model"] += [len(set(reading["model"]))] * len(seconds) * words
+                reading["seconds"] += seconds * words
+                reading["bytes"] += sizes * words
+            continue
+        longer, more = 1 if name == "_transform" else words, 1 if name == "_draw" else models
+        more *= {"_transform": words, "_score_tile": models}.get(name, 1)
+        stages.append({"name": name, "seconds": [s * longer for s in seconds] * more, "bytes": sizes * more})
+    driver = keeping * sum(sum(s["bytes"]) for s in stages)
+    total = driver + sum(sum(s["seconds"]) for s in stages)
+    return {**measured, "stages": stages, "total": total, "keeping": keeping}
 
 
-def schedule(run: dict[str, Any], workers: int) -> float:
+def schedule(run: dict[str, Any], workers: int, *, one_model_at_a_time: bool = False) -> float:
     """Wall seconds.
 
-    As `Run.map` and the engines do it: an item goes to the first worker that is free, in order; a step ends with its
-    last item; what the driver does between steps is done by nobody else. A worker starts once and opens each model.
+    As `Run.map` and the engines do it: an item goes to the first worker that is free, in order; a worker starts once,
+    and opens a model unless it read with it last; the driver keeps one result after the other while workers go on; a
+    step ends with its last item. `one_model_at_a_time` is how reading was until every model was in one map.
     """
-    wall = run["imports"] + run["between"]
+    wall = run["imports"]
     for stage in run["stages"]:
-        begin = run["open"] if stage["name"] == "read_texts" else 0.0
-        busy = [begin] * min(workers, len(stage["seconds"]))
-        for seconds in stage["seconds"]:
-            heapq.heappush(busy, heapq.heappop(busy) + seconds + RAY_ITEM)
-        wall += max(busy)
+        models = stage.get("model", [None] * len(stage["seconds"]))
+        busy, barrier = [(0.0, k, None) for k in range(min(workers, len(models)))], 0.0
+        for k, (seconds, model) in enumerate(zip(stage["seconds"], models, strict=True)):
+            if one_model_at_a_time and k and model != models[k - 1]:
+                barrier = max(busy)[0]
+            free, worker, last = heapq.heappop(busy)
+            opened = run["open"] if model != last else 0.0
+            heapq.heappush(busy, (max(free, barrier) + opened + seconds + RAY_ITEM, worker, model))
+        wall += max(max(busy)[0], run["keeping"] * sum(stage["bytes"]))
     return float(wall)
 
 

@@ -7,7 +7,8 @@ import torch
 from sklearn.linear_model import Ridge
 
 from stratoscope.aligners.fit import METHODS, fit_map, spaces
-from stratoscope.aligners.linear import LAMBDAS, VARIANCE_KEPT, held_out, products, ridge
+from stratoscope.aligners.linear import LAMBDAS, VARIANCE_KEPT, products, ridge
+from stratoscope.aligners.texts import held_out
 from stratoscope.core.errors import StratoscopeError
 
 N, D = 300, 6
@@ -60,8 +61,10 @@ def test_linreg_is_least_squares_of_least_norm(n: int) -> None:
     np.testing.assert_allclose(fit_map(x, y, method="linreg").weight.numpy(), a, atol=1e-9)
 
 
-def test_ridge_is_the_penalised_solution_with_the_lambda_of_least_held_out_error() -> None:
+@pytest.mark.parametrize("doubled", [0, 10])
+def test_ridge_is_the_penalised_solution_with_the_lambda_of_least_held_out_error(doubled: int) -> None:
     x = spread_rows(60, 30)
+    x[:, :doubled] = x[:, 10 : 10 + doubled]  # λ is in units of a feature's variance, whatever the rank
     y = x @ RNG.normal(size=(30, 5)) + RNG.normal(size=(60, 5))
     g, held = fit_map(x, y, method="ridge"), held_out(60).numpy()
     unit = np.square(x - x.mean(0)).sum() / 60 / 30
@@ -111,7 +114,7 @@ def test_svcca_is_cca_of_the_leading_principal_components() -> None:
 def test_constant_and_deficient_spaces_are_handled() -> None:
     x, y = spread_rows(N, D), spread_rows(N, D, seed=1)
     constant = np.ones((N, D))
-    for method in ("linreg", "ridge", "cca", "svcca", "pwcca", "procrustes"):
+    for method in ("linreg", "ridge", "shrunk", "cca", "svcca", "pwcca", "procrustes"):
         np.testing.assert_allclose(fit_map(constant, y, method=method)(constant), np.tile(y.mean(0), (N, 1)), atol=1e-9)
         np.testing.assert_allclose(fit_map(x, constant, method=method)(x), constant, atol=1e-9)
         x2 = np.concatenate([x, x[:, :2]], axis=1)  # depends on itself
@@ -185,7 +188,7 @@ def test_ridge_from_products_does_not_depend_on_units() -> None:
     torch.testing.assert_close((a[0].w @ m), (b[0].w @ n), atol=1e-8, rtol=0)
 
 
-@pytest.mark.parametrize("method", ["linreg", "ridge", "cca", "svcca", "pwcca", "procrustes", "inn"])
+@pytest.mark.parametrize("method", ["linreg", "ridge", "shrunk", "cca", "svcca", "pwcca", "procrustes", "inn"])
 def test_neurons_that_weight_decay_left_at_nothing_do_not_spoil_a_map(method: str) -> None:
     """As MiniLM's layer 6 has them: two of spread 1e-33 beside one of 1e-9, and one direction that LayerNorm takes."""
     rng = np.random.default_rng(5)
@@ -211,3 +214,36 @@ def test_pwcca_shrinks_a_variate_the_less_of_x_it_explains() -> None:
     size = 1 - (1 - alpha / alpha.max()) * (1 - rho)
     assert size.min() < 0.7
     np.testing.assert_allclose(fit_map(x, y, method="pwcca")(x), y.mean(0) + qx @ p * size @ q @ qy.T @ cy, atol=1e-8)
+
+
+def copied(n: int, d: int, times: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Texts of one row each, said `times` over: rows x and y, and their texts."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, d))
+    y = x @ rng.normal(size=(d, 5)) + 3 * rng.normal(size=(n, 5))
+    return np.repeat(x, times, axis=0), np.repeat(y, times, axis=0), np.repeat(np.arange(n), times)
+
+
+def test_rows_of_one_text_are_held_out_together() -> None:
+    texts = np.repeat(np.random.default_rng(0).permutation(50), 4)
+    held = held_out(200, texts=texts).reshape(50, 4)
+    assert bool((held.all(1) == held.any(1)).all())
+    assert int(held.any(1).sum()) == 10
+    assert torch.equal(held_out(100, texts=np.arange(100)), held_out(100))
+
+
+def test_lambda_is_chosen_on_texts_that_the_map_has_not_seen() -> None:
+    """Copies of a row say no more than the row: with them held out together, the map is that of the rows alone."""
+    x, y, texts = copied(60, 30, 10)
+    alone, g = fit_map(x[::10], y[::10]), fit_map(x, y, texts=texts)
+    assert g.chosen["lambda"] == pytest.approx(alone.chosen["lambda"], rel=1e-9)
+    torch.testing.assert_close(g.weight, alone.weight, rtol=0, atol=1e-9)
+    assert fit_map(x, y).chosen["lambda"] < 0.5 * g.chosen["lambda"]  # chosen on copies of what it was fitted on
+
+
+def test_texts_must_be_those_of_the_rows_and_enough_to_hold_some_out() -> None:
+    x, y, texts = copied(4, 3, 10)
+    with pytest.raises(StratoscopeError, match=r"at least 5 texts .* got 4"):
+        fit_map(x, y, texts=texts)
+    with pytest.raises(StratoscopeError, match=r"texts of 40 rows, got shape \(39,\)"):
+        fit_map(x, y, texts=texts[1:])

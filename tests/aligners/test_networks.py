@@ -1,18 +1,20 @@
 """Networks: bijections at any weights, recovery of a known one, best on held-out rows, the published recipe."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from stratoscope.aligners import training
 from stratoscope.aligners.fit import METHODS, fit_map, fit_spaces, spaces
-from stratoscope.aligners.linear import LAMBDAS
+from stratoscope.aligners.linear import LAMBDAS, MOST_CONDITION, SHARES, shrunk_ridge
 from stratoscope.aligners.maps import RECORD, WEIGHTS, Map
 from stratoscope.aligners.networks import BOUND, Coupling, Flow, PaperFlow
 from stratoscope.aligners.recovery import principal_components, random_bijection
-from stratoscope.aligners.training import MOST_CONDITION, SHARES, Schedule, fit_paper, shrunk_ridge
+from stratoscope.aligners.training import Dense, Schedule, fit_network, fit_paper, train
 from stratoscope.core.errors import DamagedResultError, StratoscopeError
 
 
@@ -76,6 +78,60 @@ def test_a_network_is_never_worse_than_its_start_on_held_out_rows() -> None:
     assert g.chosen["held_out_start"] > 0.9  # rows that the start has not seen
 
 
+@pytest.mark.parametrize("method", ["inn", "mlp"])
+def test_a_network_starts_and_stops_by_texts_that_it_has_not_seen(method: str) -> None:
+    """Copies of rows with nothing to learn: held out row by row, learning them by heart would look like a gain."""
+    x, y, schedule = normal(50, 6), normal(50, 6, seed=1), Schedule(steps=120)
+    alone = fit_network(method, *spaces(x, y), schedule=schedule).chosen
+    pair = spaces(x.repeat(4, 1), y.repeat(4, 1), texts=list(range(50)) * 4)
+    chosen = fit_network(method, *pair, schedule=schedule).chosen
+    assert chosen["best_step"] == alone["best_step"] == 0
+    for name in set(chosen) & {"lambda", "rotation", "held_out_start"}:
+        assert chosen[name] == pytest.approx(alone[name], rel=1e-5)
+    naive = fit_network(method, *spaces(x.repeat(4, 1), y.repeat(4, 1)), schedule=schedule).chosen
+    assert naive["best_step"] > 0
+
+
+@pytest.mark.parametrize("method", ["inn", "mlp"])
+def test_what_is_trained_again_is_the_start_of_all_rows_for_the_steps_that_were_best(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first training starts without the held-out rows; the second, with all of them, ends after the best step."""
+    x = normal(200, 6) * 3
+    y = (x + 0.3 * x.roll(1, dims=1).square()) * 40  # in other units
+    pair, schedule, seen = spaces(x, y), Schedule(steps=60, every=10), []
+
+    def spied(model: Dense, *args: Any, **how: Any) -> dict[str, float | int]:
+        with torch.no_grad():
+            seen.append((model(args[0]).double(), how))
+        return train(model, *args, **how)
+
+    monkeypatch.setattr(training, "train", spied)
+    g = fit_network(method, *pair, schedule=schedule)
+    (first, choosing), (second, last) = seen
+    part = tuple(s.without_held(0) for s in pair)
+    linear = "shrunk" if method == "inn" else "ridge"
+    scale = float(torch.cov(y.T, correction=0).trace() / 6) ** 0.5
+    for start, known in ((first, part), (second, pair)):
+        slope = fit_spaces(*known, linear).weight
+        torch.testing.assert_close(start * scale, (x - x.mean(0)) @ slope, rtol=0, atol=1e-4 * scale)
+    assert torch.equal(choosing["held"], pair[0].held)
+    assert "stop" not in choosing
+    assert 0 < g.chosen["best_step"] == last["stop"]
+    assert "held" not in last
+
+
+def test_the_rate_of_every_step_is_that_of_the_schedule() -> None:
+    """One weight with a constant gradient: AdamW moves it by the rate, times its sign."""
+    model = Dense(torch.eye(2), Flow(2, couplings=2, width=3))
+    for p in model.network.parameters():
+        p.requires_grad_(False)
+    schedule, x = Schedule(steps=10, warmup=0.2, linear_lr=1e-4), torch.eye(2)
+    train(model, x, x + 100, schedule, seed=0)
+    moved = float(model.weight.detach()[0, 0]) - 1
+    assert moved == pytest.approx(1e-4 * sum(schedule.rate(k) for k in range(10)), rel=1e-2)
+
+
 def test_the_warm_start_is_well_conditioned_where_ridge_is_not() -> None:
     x = normal(300, 8)  # sent to a line, almost
     y = x[:, :1] @ normal(1, 8, seed=2) + 1e-6 * normal(300, 8, seed=3)
@@ -110,6 +166,9 @@ def test_the_start_is_the_ridge_of_least_held_out_error_towards_a_share_of_the_r
     share, penalty = min(errors, key=lambda k: errors[k])
     assert SHARES[-1] < share < SHARES[0]
     weight, chosen = shrunk_ridge(a, b)
+    g = fit_map(x, y, method="shrunk")  # a linear map of its own, beside the network that starts from it
+    assert (g.chosen, g.network) == (chosen, None)
+    torch.testing.assert_close(g(x), y.mean(0) + cx @ weight)
     assert chosen == {"lambda": pytest.approx(penalty, rel=1e-6), "rotation": share}
     torch.testing.assert_close(weight, solved(torch.ones(90, dtype=torch.bool), share, penalty), rtol=0, atol=1e-7)
 
@@ -182,6 +241,15 @@ def test_numpy_and_torch_in_the_same_out_and_saved_as_a_folder(method: str, tmp_
     torch.testing.assert_close(again(x), g(x), rtol=0, atol=0)
     if g.invertible:
         torch.testing.assert_close(again.inverse(y), g.inverse(y), rtol=0, atol=0)
+
+
+def test_a_map_is_its_formula_both_ways() -> None:
+    network = random_bijection(4, seed=1)
+    a, mx, my, x = normal(4, 4), normal(1, 4, seed=2)[0], normal(1, 4, seed=3)[0], normal(7, 4, seed=4)
+    g = Map("inn", mx, my, a, network, 3.0, 0.2)
+    with torch.no_grad():
+        torch.testing.assert_close(g(x), my + 0.2 * network((x - mx) / 3.0 @ a))
+    torch.testing.assert_close(g.inverse(g(x)), x)
 
 
 def test_a_damaged_or_missing_map_is_an_error(tmp_path: Path) -> None:

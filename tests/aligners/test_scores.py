@@ -65,3 +65,10 @@ def test_rows_of_one_text_are_resampled_together() -> None:
             assert getattr(getattr(copied, name), end) == pytest.approx(getattr(getattr(alone, name), end))
     naive = scores("any", np.repeat(squares, 10), np.repeat(around, 10), 2)
     assert naive.error.high - naive.error.low < 0.5 * (copied.error.high - copied.error.low)
+
+
+def test_an_error_is_per_row_also_where_texts_are_of_unequal_length() -> None:
+    """As many texts are drawn, but not as many rows: an error that all rows share has no spread."""
+    fit = scores("any", np.ones(10), np.full(10, 4.0), 2, texts=np.array([0] * 7 + [1, 2, 3]))
+    assert (fit.mse.low, fit.mse.value, fit.mse.high) == pytest.approx((0.5, 0.5, 0.5))
+    assert (fit.error.low, fit.error.value, fit.error.high) == pytest.approx((0.25, 0.25, 0.25))

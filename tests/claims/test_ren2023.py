@@ -78,6 +78,11 @@ def test_a_network_is_held_against_the_best_exact_linear_map() -> None:
     lost = judged(judge_alignment(alignment(errors | {"inn": [0.3, 0.3]})), "inn-beats-linear")
     assert lost.verdict == FAILS
     assert "no better than ridge here" in lost.text
+    start = judged(
+        judge_alignment(alignment(errors | {"shrunk": [0.15, 0.15], "inn": [0.15, 0.15]})), "inn-beats-linear"
+    )
+    assert start.verdict == FAILS  # what the network starts from is a linear map
+    assert "no better than shrunk here" in start.text
 
 
 def test_complexity_drops_in_the_top_third() -> None:

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from ended import Command
 
 import tiny
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.models.open import loading
 from stratoscope.runs.folder import RunFolder
 from stratoscope.studies.attention import plan as attention_plan
 from stratoscope.studies.depth import judge
@@ -24,7 +26,8 @@ LINES = {
     "compare": ("base", "other", "--data", "t.txt", "-m", "ckasim", "-m", "svsim", "-m", "rsa", "-m", "ckasim-rbf",
                 "--bootstrap", "20"),
     "attention": ("base", "other", "--data", "t.txt", "-m", "all", "--bootstrap", "20"),
-    "align": ("base", "other", "--data", "t.txt", "--unit", "word", "--method", "ridge", "--method", "mlp"),
+    "align": ("base", "other", "--data", "t.txt", "--unit", "word", "--method", "ridge", "--method", "mlp",
+              "--layers", "2"),
     "inject": ("clf", "clf", *TASK, "--method", "ridge", "--method", "procrustes"),
     "study recovery": ("--dim", "2", "--dim", "3", "--method", "ridge", "--train", "40"),
     "depth": ("clf", *TASK),
@@ -159,6 +162,16 @@ def test_ray_and_shards_leave_what_one_process_leaves(
     assert ended.code == 0, ended.err
     assert "nothing to do" in ended.err
     assert left(here / "shards" / "run") == alone
+
+
+@pytest.mark.parametrize("name", ["compare", "attention", "perplexity", "depth"])
+def test_a_cluster_without_the_gpu_that_a_model_is_to_run_on(
+    name: str, here: Path, command: Command, cluster: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "choose_device", lambda name: torch.device("cuda"))  # as where there is one
+    ended = command(*words(name), "--engine", "ray")
+    assert ended.code == 2
+    assert "needs 1 GPU for each worker, and the Ray cluster has 0; give --device cpu" in ended.err
 
 
 def test_shards_and_merging_exclude_each_other(here: Path, command: Command) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -118,6 +118,34 @@ def test_an_interrupt_ends_with_a_hint_and_takes_the_workers_along(
     while any(parent_of(p) is not None for p in workers) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not [p for p in workers if parent_of(p) is not None]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+def test_a_request_to_end_while_ray_starts_ends_it_whole(here: Path, environment: dict[str, str]) -> None:
+    """Ray's own handler would end this process with another code, and leave some of what it had started."""
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'stratoscope[ray]'")
+    with started({**environment, "RAY_ADDRESS": "local"}, *ARGS, "--out", "run", "--engine", "ray") as process:
+        while not (own := of_session(process.pid) - {process.pid}) and process.poll() is None:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=300)
+    assert own, "Ray had begun to start"
+    assert (process.returncode, out, err) == (143, "", "stratoscope: interrupted\n")
+    deadline = time.monotonic() + 30
+    while of_session(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not of_session(process.pid), "nothing of Ray is left"
+
+
+def of_session(leader: int) -> set[int]:
+    """Live processes of a session."""
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            state, _, _, session = stat.read_text().rpartition(")")[2].split()[:4]
+            if int(session) == leader and state != "Z":
+                found.add(int(stat.parent.name))
+    return found
 
 
 @pytest.mark.parametrize("args", [("measures",), ("report", "nothing")])

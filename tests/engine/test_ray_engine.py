@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,10 @@ def node_of(shared: Any, item: dict[str, Any]) -> str:
     return str(ray.get_runtime_context().get_node_id())
 
 
+def gpus_of(shared: Any, item: dict[str, Any]) -> tuple[list[str], str | None]:
+    return ray.get_runtime_context().get_accelerator_ids()["GPU"], os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
 def refused(shared: Any, item: dict[str, Any]) -> None:
     if item["k"] == 2:
         raise StratoscopeError("expected anything but 2")
@@ -63,6 +68,11 @@ def slow(shared: str, item: dict[str, Any]) -> int:
     return int(item["k"])
 
 
+def endless(shared: str, item: dict[str, Any]) -> None:
+    Path(shared, str(item["k"])).touch()
+    time.sleep(300)
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
@@ -71,7 +81,7 @@ def cluster() -> Iterator[Any]:
         patch.setenv("PYTHONPATH", os.pathsep.join([SOURCE, HERE]))
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         store = {"object_store_memory": 80_000_000}
-        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, **store})
+        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 1, **store})
         made.add_node(num_cpus=1, **store)
         patch.setenv("RAY_ADDRESS", made.address)
         yield made
@@ -105,6 +115,15 @@ def test_no_items_and_items_that_need_this_process(engine: Any) -> None:
     assert list(engine.map(scaled, [])) == []
     (found,) = engine.map(scaled, [{"k": 1}], {"rows": torch.ones(1)}, Resources(here=True))
     assert found[1]["pid"] == os.getpid()
+
+
+def test_items_that_ask_for_a_gpu_get_one_and_others_see_none(engine: Any) -> None:
+    """A GPU is what a node claims to have; here there is one."""
+    with_gpu, without = (list(engine.map(gpus_of, [{}], None, Resources(gpus=n))) for n in (1, 0))
+    assert with_gpu == [(0, (["0"], "0"))]
+    assert without == [(0, ([], ""))]
+    with pytest.raises(StratoscopeError, match=r"needs 2 GPU .* has 1; give --device cpu"):
+        list(engine.map(gpus_of, [{}], None, Resources(gpus=2)))
 
 
 class Noted(Silent):
@@ -141,14 +160,10 @@ def test_a_folder_that_all_nodes_see_and_the_dashboard(engine: Any, tmp_path: Pa
         dashboard_url = "127.0.0.1:8265"
 
         @classmethod
-        def is_initialized(cls) -> bool:
-            return False
-
-        @classmethod
         def init(cls, **how: Any) -> Any:
             return cls
 
-    assert module._connected(Started) == ("http://127.0.0.1:8265", True)
+    assert module._connected(Started) == "http://127.0.0.1:8265"
 
 
 @pytest.fixture
@@ -241,6 +256,43 @@ def test_an_interrupted_map_cancels_what_is_queued(engine: Any, tmp_path: Path) 
     time.sleep(1.5)
     assert len(list(tmp_path.iterdir())) <= begun + 1, "nothing begins any more"
     assert begun < 6
+
+
+STOPPED = """
+import sys
+from stratoscope.cli import main
+from stratoscope.engine.ray import RayTasks
+from test_ray_engine import endless
+
+def app(*given, **how):
+    engine = RayTasks()
+    try:
+        list(engine.map(endless, [{"k": k} for k in range(9)], sys.argv[1]))
+    finally:
+        engine.close()
+
+main.app = app
+main.run()
+"""
+
+
+def test_an_interrupt_does_not_wait_for_items(cluster: Any, engine: Any, tmp_path: Path) -> None:
+    """What the handler raises would be lost in the C++ code that waits for an item."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", STOPPED, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # a suite in the background ignores it
+    )
+    deadline = time.monotonic() + 60
+    while len(list(tmp_path.iterdir())) < 2 and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "", "stratoscope: interrupted\n")
+    assert len(list(tmp_path.iterdir())) == 2, "nothing that was queued begins any more"
+    assert list(engine.map(product, [{"k": 1}], {"rows": torch.ones(1)})), "the cluster is there, and has room"
 
 
 def test_an_item_that_fails_for_good_names_itself(engine: Any) -> None:

@@ -95,6 +95,17 @@ def test_rows_that_do_not_vary_are_skipped_and_counted() -> None:
     assert sums.sums[SKIPPED][3] == 1  # one-hot: only the sentence of one word
 
 
+def test_a_row_that_varies_by_rounding_alone_has_no_correlation() -> None:
+    """Softmax and sums over sub-words leave a few units of rounding; a thousand of them are attention."""
+    noise = np.array([1, -1, 0, 2, -2, 1, -1]) * np.finfo(np.float32).eps / 7
+    values = np.float32([1 / 7 + noise, 1 / 7 + 1000 * noise, np.arange(7) / 21])
+    sums = sums_of(HeadRows(values, np.array([7]), np.array([1])))
+    assert sums.sums[SKIPPED].tolist() == [1, 0, 0]
+    correlation = heads_of("pearson", sums)
+    assert np.isnan(correlation[0]).all()
+    assert correlation[1, 2] == pytest.approx(np.corrcoef(values[1], values[2])[0, 1], abs=1e-6)
+
+
 def test_numpy_and_the_compiled_kernel_give_the_same_numbers() -> None:
     pytest.importorskip("numba")
     rows = flat([sentence(n, seed=n, heads=30) for n in (1, 9, 40, 120)])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,21 @@ from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Progress
 from stratoscope.data.corpus import Corpus
 from stratoscope.data.tasks.data import CHOICE, Example, TaskData
+from stratoscope.models.open.held import Held
 from stratoscope.models.open.loading import ModelSpec, OpenedModel, Survey, open_model, survey
 from stratoscope.models.read import store
 from stratoscope.models.read.head import predict
 from stratoscope.models.read.hidden import read_rows
-from stratoscope.models.read.store import HeadInput, Reading, chosen_layers, cut_texts, store_layers, together
+from stratoscope.models.read.store import (
+    HeadInput,
+    Reading,
+    Wanted,
+    chosen_layers,
+    cut_texts,
+    store_all,
+    store_layers,
+    together,
+)
 from stratoscope.models.text.examples import tokenise
 from stratoscope.models.text.rows import plan_rows
 from stratoscope.runs.folder import RunFolder
@@ -185,6 +196,35 @@ def test_only_what_is_missing_is_read_again(folder_of: Any, corpus: Corpus, tmp_
     assert len(run.steps) == 2, "nothing is shown when nothing is read"
     assert 0 < again.texts < len(corpus)
     assert torch.equal(gather(first.rows["word"], 3), before)
+
+
+@pytest.mark.usefixtures("small")
+def test_several_models_are_read_in_one_map_and_one_is_open_at_a_time(
+    folder_of: Any, corpus: Corpus, tmp_path: Path
+) -> None:
+    folders = [folder_of("bert"), tiny.checkpoint("bert", tmp_path / "other", seed=5)]
+    seen = [survey(ModelSpec(str(path))) for path in folders]
+    rows = plan_rows(corpus, [seen[0].encoder], "word")
+    reading, opened = Reading(corpus, {"word": rows}), list[weakref.ref[Any]]()
+    alone = Folder(tmp_path / "alone")
+    expected = [store_layers(Opening(path), s, reading, alone) for path, s in zip(folders, seen, strict=True)]
+
+    def opening(path: Path, progress: object) -> OpenedModel:
+        assert not any(module() for module in opened), "the model before is let go"
+        model = open_model(ModelSpec(str(path)))
+        opened.append(weakref.ref(model.module))
+        return model
+
+    run = Folder(tmp_path / "run")
+    held = [Held(partial(opening, p), s, one_of_many=True) for p, s in zip(folders, seen, strict=True)]
+    wanted = [Wanted(h, s, reading) for h, s in zip(held, seen, strict=True)]
+    found = store_all([*wanted, wanted[0]], run)
+    assert (len(opened), len(run.steps), run.made) == (2, 1, alone.made), "a model that comes twice is read once"
+    assert not any(module() for module in opened), "and none stays"
+    assert found[2] == found[0]
+    for one, other in zip(expected, found, strict=False):
+        assert [Path(p).name for p in one.paths] == [Path(p).name for p in other.paths]
+        assert torch.equal(gather(one.rows["word"], 3), gather(other.rows["word"], 3))
 
 
 def test_other_inputs_never_meet_the_same_part(folder_of: Any, corpus: Corpus, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import stratoscope as ss
 import tiny
 from stratoscope.aligners.fit import fit_map
 from stratoscope.aligners.recovery import principal_components, random_bijection
-from stratoscope.aligners.scores import resamples
+from stratoscope.aligners.scores import inversion_error, resamples, row_errors, scores, shuffled
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Silent
 from stratoscope.core.statement import FAILS, HOLDS, OPEN
@@ -34,12 +34,13 @@ from stratoscope.results.finetuned import Finetuned
 from stratoscope.runs.folder import RunFolder
 from stratoscope.runs.run import Run
 from stratoscope.statistics.rows import MemoryRows, gather
+from stratoscope.studies.align import inject as injecting
 from stratoscope.studies.align import study
 from stratoscope.studies.align.attention import read_pairs, sample_pairs
-from stratoscope.studies.align.inject import RANDOM_HEAD, RANDOM_LABELS, inject
+from stratoscope.studies.align.inject import RANDOM_HEAD, RANDOM_LABELS, _mapped, _States, inject
 from stratoscope.studies.align.options import AlignOptions, InjectOptions
 from stratoscope.studies.align.study import align, comparing
-from stratoscope.studies.align.work import fit_layers, nuclear_norm, split_rows
+from stratoscope.studies.align.work import fit_layers, fit_rows, nuclear_norm, split_rows
 from stratoscope.studies.attention.options import AttentionOptions
 from stratoscope.studies.attention.plan import plan_attention
 from stratoscope.studies.compare.plan import make_plan
@@ -85,6 +86,10 @@ def test_errors_are_those_of_a_map_fitted_to_plain_rows(found: Alignment, checkp
     assert next(found.of("ridge", layer=2)).fit.error.value == pytest.approx(
         np.square(ridge(ta) - tb).sum() / np.square(tb - tb.mean(0)).sum(), rel=1e-4
     )
+    floor = fit_map(a, shuffled(torch.from_numpy(b)), method="ridge")
+    assert next(found.of(SHUFFLED, layer=2)).fit.error.value == pytest.approx(
+        np.square(floor(ta) - tb).sum() / np.square(tb - tb.mean(0)).sum(), rel=1e-4
+    )
     between, own = found.matrices
     for matrix, offset in ((between, tiny.LAYERS + 1), (own, 0)):  # from the layer of a row to that of a column
         a, b = every[1], every[offset + 3]
@@ -101,6 +106,45 @@ def test_errors_are_those_of_a_map_fitted_to_plain_rows(found: Alignment, checkp
             np.linalg.svd(v[both] - v[both].mean(0), compute_uv=False).sum() for v in every[start:][: len(curve.layers)]
         ]
         np.testing.assert_allclose(curve.values, np.array(norms) / max(norms), rtol=1e-6)
+
+
+def test_maps_between_words_choose_lambda_on_whole_texts(checkpoints: Path, tmp_path: Path) -> None:
+    models, options = [checkpoints / "base", checkpoints / "tuned"], AlignOptions(**QUICK, unit="word")
+    result = align(*models, data=texts(40), options=options)
+    plan = make_plan(models, texts(40), comparing(options), Silent())
+    with RunFolder.open(tmp_path) as folder:
+        rows = read_plan(plan, Run(folder))
+        x, y = (gather(rows, k).double() for k in (3, 3 + tiny.LAYERS + 1))
+    of = plan.rows.sentence
+    train, test = split_rows(of, 160, 80, seed=0)
+
+    def error(**how: Any) -> float:
+        g = fit_map(x[train], y[train], **how)
+        return float((g(x[test]) - y[test]).square().sum() / (y[test] - y[test].mean(0)).square().sum())
+
+    expected = error(texts=of[train.numpy()])
+    assert expected != pytest.approx(error(), rel=1e-3)  # so that it matters here
+    assert next(result.of("ridge", layer=3)).fit.error.value == pytest.approx(expected, rel=1e-4)
+    assert result.matrices[0].values[3, 3] == pytest.approx(expected, rel=1e-4)
+    g = fit_map(x[train], y[train], texts=of[train.numpy()])
+    squares, around = (row_errors(v, y[test]) for v in (g(x[test]), y[test].mean(0)))
+    error, alone = (scores("ridge", squares, around, x.shape[1], texts=t).error for t in (of[test.numpy()], None))
+    fit = next(result.of("ridge", layer=3)).fit.error  # its interval, too, is over whole texts
+    assert (fit.low, fit.high) == pytest.approx((error.low, error.high), rel=1e-4)
+    assert (fit.low, fit.high) != pytest.approx((alone.low, alone.high), rel=1e-3)
+    few = align(*models, data=texts(), options=replace(options, train=60, test=30, layers=(1, 2)))
+    assert few.data["sentences"] == 90  # no more texts are read than rows are asked for
+    with pytest.raises(StratoscopeError, match=r"at least 5 texts .* got 4"):
+        align(*models, data=texts(6, seed=2), options=replace(options, train=40, test=10))
+
+
+def test_inversion_is_judged_on_the_rows_judged_on() -> None:
+    rng = np.random.default_rng(0)
+    x, tx = (torch.from_numpy(rng.normal(size=(60, 5)) * np.logspace(0, -6, 5)) for _ in range(2))
+    turn = torch.from_numpy(rng.normal(size=(5, 5)))
+    part = fit_rows(x, x @ turn, tx, tx @ turn, {"methods": ["linreg"], "seed": 0, "paper": False})
+    g = fit_map(x, x @ turn, method="linreg")
+    assert float(part["inversion.linreg"]) == inversion_error(g, tx, g(tx)) != inversion_error(g, x, g(x))
 
 
 def test_resampled_nuclear_norms_are_those_of_repeated_rows() -> None:
@@ -131,7 +175,9 @@ def test_the_floor_is_no_better_than_the_mean_and_saved_results_come_back(found:
 def test_one_layer_keeps_its_map(checkpoints: Path, tmp_path: Path) -> None:
     models = [checkpoints / "base", checkpoints / "tuned"]
     result = ss.align(*models, data=texts(), layer=3, method="inn", train=160, test=80, workers=1, out=tmp_path / "run")
-    assert {"inn", "linreg", "ridge", SHUFFLED, IDENTITY} == set(result.methods)  # linear maps are always beside it
+    assert {"inn", "linreg", "ridge", "shrunk", SHUFFLED, IDENTITY} == set(
+        result.methods
+    )  # linear maps are always beside it
     g, x = ss.load(tmp_path / "run").map, torch.randn(5, tiny.HIDDEN, generator=torch.Generator().manual_seed(0))
     assert g.method == "inn"
     torch.testing.assert_close(g(x), result.map(x))
@@ -304,11 +350,19 @@ def test_the_identity_into_itself_reproduces_the_accuracy_exactly(
     assert any("bag of words" in w for w in result.warnings) == (own.value < bag_of_words(task))
 
 
-def test_a_head_reads_the_mapped_state_of_another_seed(learnt: tuple[Finetuned, ...], tmp_path: Path) -> None:
+def test_a_head_reads_the_mapped_state_of_another_seed(
+    learnt: tuple[Finetuned, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = (f.folder for f in learnt)
+    vectors: list[torch.Tensor] = []
+    read_by = injecting.head_scores
+    monkeypatch.setattr(injecting, "head_scores", lambda m, v, **how: vectors.append(v) or read_by(m, v, **how))
     result = inject(first, second, classification(), out=tmp_path, options=InjectOptions(method=("ridge", "cca")))
     assert result["ridge"].value > 0.9
     assert result[SHUFFLED].value < 0.9
+    *_, identity, _, own = vectors[:6]  # two maps, the floor, the first model's states as they are; then the second's
+    assert identity.shape == own.shape
+    assert not torch.equal(identity, own)
     assert result.task["rows"] == len(classification().train)
     assert {i.name for i in result.injected if i.baseline} == {SHUFFLED, IDENTITY, RANDOM_LABELS, RANDOM_HEAD}
     assert [m.name for m in result.models] == [i.name for i in result.own]
@@ -322,6 +376,20 @@ def test_only_the_rows_that_maps_are_fitted_on_are_read(
     result = inject(first, second, task, out=tmp_path, options=options)
     assert result.task["rows"] == 40
     assert [counted.total() for counted in reads.texts.values()] == [40 + 80] * 2
+
+
+def test_the_choices_of_one_example_are_held_out_and_drawn_together() -> None:
+    """Each choice the same: three say no more than one."""
+    rng = np.random.default_rng(0)
+    x, tx = (torch.from_numpy(rng.normal(size=(n, 20))) for n in (60, 40))
+    turn = torch.from_numpy(rng.normal(size=(20, 4)))
+    y, ty = (rows @ turn + 3 * torch.from_numpy(rng.normal(size=(len(rows), 4))) for rows in (x, tx))
+    one, three = (
+        _mapped(_States(*(rows.repeat_interleave(k, 0) for rows in (x, y, tx, ty)), k, False, 0), {"method": "ridge"})
+        for k in (1, 3)
+    )
+    torch.testing.assert_close(three["rows"][::3], one["rows"], rtol=0, atol=1e-9)
+    torch.testing.assert_close(three["numbers"], one["numbers"], rtol=1e-9, atol=0, equal_nan=True)
 
 
 def test_an_injection_that_no_method_can_make_is_one_sentence(learnt: tuple[Finetuned, ...], tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ def test_everything_is_in_one_folder(found: Study, calm: Path, tuned: Path, tmp_
     )
 
 
-@pytest.mark.parametrize(("of", "at"), [("reading with seed-0", 40), ("comparing", 1), ("tuning", 3)])
+@pytest.mark.parametrize(("of", "at"), [("reading with 2 models", 104), ("comparing", 1), ("tuning", 3)])
 def test_a_killed_study_resumes_with_what_it_has(
     of: str,
     at: int,

@@ -137,7 +137,7 @@ def test_bottom_neurons_are_judged_over_training_sentences_too(
             for split, y in plan.tags.items()
         }
 
-    monkeypatch.setattr(study, "read_model", planted)
+    monkeypatch.setattr(study, "read_models", lambda plan, run: [planted(plan, *m, run) for m in plan.models])
     monkeypatch.setattr(streamed, "FEWEST_STEPS", 60)
     models = [str(checkpoints / name) for name in ("base", "tuned")]
     options = replace(SMALL, neurons=True, layers=(0, 1, 2, 3))

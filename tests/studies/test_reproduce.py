@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from toys import verdicts
@@ -241,19 +242,29 @@ def test_states_are_injected_between_every_pair_and_tuned_models_aligned_beside_
 
 
 def test_the_cost_of_maps_grows_with_pairs_and_networks(checkpoints: Path, text: str, tmp_path: Path) -> None:
-    def cost(item: str, number: int, *set: str) -> float:
-        given = ReproduceOptions(models=(str(checkpoints / "base"),) * number, data=text, set=set)
-        (job,) = jobs_of(read_protocol("ren2023", item), given, tmp_path)
-        found, why = estimate(job, {})
+    base = str(checkpoints / "base")
+
+    def cost(item: str, models: Sequence[str], *set: str) -> float:
+        given = ReproduceOptions(models=tuple(models), data=text, set=set, tasks=("sst2",))
+        job = jobs_of(read_protocol("ren2023", item), given, tmp_path)[-1]
+        flop, why = estimate(job, {})
         assert not why
-        return found
+        return flop
 
     def fitting(number: int, *set: str) -> float:
-        return cost("fig2", number, *set) - number * cost("fig2", 1, *set)  # one model has no pair: reading alone
+        one, several = (cost("fig2", [base] * k, "layer=1", *set) for k in (1, number))
+        return several - number * one  # one model has no pair
 
     assert fitting(3) == pytest.approx(3 * fitting(2))
+    assert fitting(3, "pairs=2") == pytest.approx(2 * fitting(2))
     assert fitting(2) > fitting(2, "method=ridge") > 0
-    assert cost("table3", 1, "dim=8,8") == pytest.approx(2 * cost("table3", 1, "dim=8") - cost("fig2", 1))
+    one, two, three = (cost("table3", [base], f"dim={','.join(['8'] * k)}") for k in (1, 2, 3))
+    assert three - two == pytest.approx(two - one)
+    tuned = [f"tune={base}"] * 2
+    attention = [cost("fig5", [*tuned, *[f"base={base}"] * k]) for k in (1, 2, 3)]  # no pair before, one, three
+    one, three = np.diff(attention)
+    assert three == pytest.approx(2 * one, rel=0.01)  # a network's steps, beside which little is read
+    assert cost("fig2", [base] * 2, "paper=true", "layer=1") != cost("fig2", [base] * 2, "layer=1")
 
 
 # --- what does not fit ------------------------------------------------------------------------------------------------

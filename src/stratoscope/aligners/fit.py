@@ -2,35 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
-from stratoscope.aligners.linear import Space, fit_linear, held_out
+from stratoscope.aligners.linear import Space, fit_linear
 from stratoscope.aligners.maps import Map, as_tensor
+from stratoscope.aligners.texts import IntArray, check_texts
 from stratoscope.aligners.training import fit_network, fit_paper
 from stratoscope.core.errors import StratoscopeError, unknown_name
 
-LINEAR = ("linreg", "ridge", "cca", "svcca", "pwcca", "procrustes")
+LINEAR = ("linreg", "ridge", "shrunk", "cca", "svcca", "pwcca", "procrustes")
+"""`shrunk` is ridge towards a share of the rotation, from which `inn` starts."""
 NETWORK = ("inn", "mlp")
 METHODS = LINEAR + NETWORK
+Texts = Sequence[int] | IntArray
 FEWEST_ROWS = 20
 """Below, the rows held out to choose λ or to stop a network say nothing."""
 
 
-def fit_map(x: Any, y: Any, *, method: str = "ridge", paper: bool = False, seed: int = 0) -> Map:
+def fit_map(
+    x: Any, y: Any, *, method: str = "ridge", paper: bool = False, texts: Texts | None = None, seed: int = 0
+) -> Map:
     """Fit y ≈ g(x) on paired rows (numpy or torch, n×d and n×q); give it rows it has not seen to judge it.
 
-    `paper` takes the network and schedule that Ren et al. 2023 published, for `inn` and `mlp`.
+    `texts` says which text each row is of, where texts have several rows (words, word pairs): what is held out to
+    choose λ and to stop a network are whole texts then. `paper` takes the network and schedule that Ren et al. 2023
+    published, for `inn` and `mlp`.
     """
-    return fit_spaces(*spaces(x, y, seed=seed), method, paper=paper, seed=seed)
+    return fit_spaces(*spaces(x, y, texts=texts, seed=seed), method, paper=paper, seed=seed)
 
 
-def spaces(x: Any, y: Any, *, seed: int = 0) -> tuple[Space, Space]:
+def spaces(x: Any, y: Any, *, texts: Texts | None = None, seed: int = 0) -> tuple[Space, Space]:
     """Both spaces with their principal axes, for maps of several methods."""
     x, y = checked(x, y)
-    held = held_out(len(x), seed=seed)
-    return Space.of(x, held), Space.of(y, held)
+    of = None if texts is None else np.asarray(texts)
+    if of is not None:
+        check_texts(len(x), of)
+    return Space.of(x, texts=of, seed=seed), Space.of(y, texts=of, seed=seed)
 
 
 def fit_spaces(x: Space, y: Space, method: str, *, paper: bool = False, seed: int = 0) -> Map:

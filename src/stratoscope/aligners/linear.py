@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from stratoscope.aligners.maps import Map
+from stratoscope.aligners.texts import IntArray, held_out
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.statistics.layer import LayerBasis, fit_basis
 from stratoscope.statistics.products import gram
@@ -21,16 +22,12 @@ from stratoscope.statistics.rows import MemoryRows
 
 LAMBDAS = torch.logspace(-10, 3, 53, dtype=torch.float64)
 """Ridge penalties tried, in units of the mean variance of a feature."""
-HELD_OUT = 5
-"""One row in so many is held out to choose λ, and to stop a network."""
+SHARES = (1.0, 0.5, 0.25, 0.1)
+"""Of the rotation that `shrunk` is shrunk towards."""
+MOST_CONDITION = 1e3
+"""Condition number of `shrunk`, from which networks start: an inverse in float32 then keeps four digits."""
 VARIANCE_KEPT = 0.99
 """Share of the variance that SVCCA keeps (Raghu et al. 2017)."""
-
-
-def held_out(n: int, *, seed: int = 0) -> Tensor:
-    """Which of n rows are held out, one in `HELD_OUT`."""
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    return order % HELD_OUT == 0
 
 
 @dataclass(frozen=True)
@@ -42,16 +39,19 @@ class Space:
     basis: LayerBasis
     held: Tensor
     """Which rows choose λ, (n,) bool."""
+    texts: IntArray | None = None
+    """The text of every row, (n,), where texts have several."""
 
     @classmethod
-    def of(cls, rows: Tensor, held: Tensor) -> Space:
-        """Fit the principal axes of all rows."""
-        return cls(rows, fit_basis(MemoryRows([rows]), 0, whiten=True, dtype=torch.float64), held)
+    def of(cls, rows: Tensor, *, texts: IntArray | None = None, seed: int = 0) -> Space:
+        """Fit the principal axes of all rows, and draw texts to hold out."""
+        basis = fit_basis(MemoryRows([rows]), 0, whiten=True, dtype=torch.float64)
+        return cls(rows, basis, held_out(len(rows), texts=texts, seed=seed), texts)
 
     def without_held(self, seed: int) -> Space:
         """The space as the rows that are not held out show it."""
-        rows = self.rows[~self.held]
-        return Space.of(rows, held_out(len(rows), seed=seed))
+        kept = ~self.held
+        return Space.of(self.rows[kept], texts=None if self.texts is None else self.texts[kept.numpy()], seed=seed)
 
     @property
     def width(self) -> int:
@@ -213,11 +213,40 @@ def rotation(x: Space, y: Space, rows: Tensor | None = None) -> Tensor:
     return turned
 
 
+def shrunk_ridge(x: Space, y: Space) -> tuple[Tensor, dict[str, float]]:
+    """A = argmin ‖y - x A‖²/n + λ‖A - γR‖², with γ and λ; R the scaled rotation of x onto y: ridge on what γR leaves.
+
+    γ and λ are those with the least error on held-out rows, which R does not know then; or the least λ from there on
+    that gives a well-conditioned A: plain ridge, γ = 0, sends directions of little variance almost to nothing, which no
+    inverse brings back. A whole rotation is an overfit of its own where rows are few.
+    """
+    fit, held = x.parts
+    known = rotation(x, y, fit)
+    turned = x.centred @ known.to(x.centred.dtype)
+    to_y, to_r, lost = products(x, y.centred), products(x, turned), dict[float, tuple[float, float]]()
+    for share in SHARES:
+        best, won = penalty(x, to_y.less(to_r, share))
+        left = (y.centred[held] - share * turned[held]).double().square().sum() / int(held.sum())
+        lost[share] = float(left) - won, best
+    share = min(lost, key=lambda s: lost[s])
+    best, r = lost[share][1], share * rotation(x, y)
+    m = regression(x, products(x, y.centred - x.centred @ r.to(x.centred.dtype)))
+    floor = float(x.variance.sum() / x.width) * 1e-10
+    while True:
+        weight = r + x.drop @ penalised(x, m, best)
+        values = torch.linalg.svdvals(weight)
+        if float(values[0]) <= MOST_CONDITION * float(values[-1]):
+            return weight, {"lambda": best, "rotation": share}
+        best = max(best, floor) * 3
+
+
 def fit_linear(method: str, x: Space, y: Space) -> Map:
     """The linear map of a method."""
-    chosen: dict[str, float | int] = {}
+    chosen: dict[str, float] = {}
     if method == "procrustes":
         weight = rotation(x, y)
+    elif method == "shrunk":
+        weight, chosen = shrunk_ridge(x, y)
     else:
         if method in ("linreg", "ridge"):
             p = products(x, y.centred)

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from stratoscope.aligners.maps import Map
+from stratoscope.aligners.texts import IntArray, numbered
 from stratoscope.core.value import PERCENTILES, Interval, Value, Values, spread
 from stratoscope.results.alignment import Fit
 
 RESAMPLES = 500
 INTERVAL = Interval(0.95, PERCENTILES)
-IntArray = npt.NDArray[np.int64]
 
 
-def score_map(g: Map, x: Tensor, y: Tensor, *, seed: int = 0) -> Fit:
+def score_map(g: Map, x: Tensor, y: Tensor, *, texts: IntArray | None = None, seed: int = 0) -> Fit:
     """Judge a map on test rows."""
     mapped = g(x)
     around, inversion = row_errors(y.double().mean(0), y), inversion_error(g, x, mapped)
-    return scores(g.method, row_errors(mapped, y), around, y.shape[1], inversion=inversion, seed=seed)
+    return scores(g.method, row_errors(mapped, y), around, y.shape[1], inversion=inversion, texts=texts, seed=seed)
 
 
 def inversion_error(g: Map, x: Tensor, found: Tensor) -> float:
@@ -59,9 +58,9 @@ def relative(error: Values, around: Values) -> Values:
 def resamples(n: int, *, texts: IntArray | None = None, seed: int = 0, number: int = RESAMPLES) -> Values:
     """(number, n): how often each row is in each resample, the same for all maps of these rows.
 
-    Rows of one text are not independent: whole texts are drawn. Without `texts`, every row is one of its own.
+    Whole texts are drawn.
     """
-    of = np.arange(n) if texts is None else np.unique(texts, return_inverse=True)[1]
+    of = numbered(n, texts)
     size = int(of.max()) + 1
     drawn = np.random.default_rng(seed).multinomial(size, np.full(size, 1 / size), size=number)
     weights: Values = drawn.astype(np.float64)[:, of]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from stratoscope.aligners.linear import Space, penalised, penalty, products, regression, ridge, rotation
+from stratoscope.aligners.linear import Space, products, ridge, shrunk_ridge
 from stratoscope.aligners.maps import Map
 from stratoscope.aligners.networks import WIDTH, Flow, Free, Network, PaperFlow, PaperFree, xavier_
 from stratoscope.core.errors import StratoscopeError
@@ -40,12 +40,21 @@ class Schedule:
 
 NARROW, NARROW_WIDTH, NARROW_SCHEDULE = 64, 128, Schedule(steps=2000, linear_lr=5e-3)
 """Spaces of few features are bent more than a linear map shows, and gain from more steps of a smaller network."""
-SHARES = (1.0, 0.5, 0.25, 0.1)
-"""Of the rotation that a start is shrunk towards."""
-MOST_CONDITION = 1e3
-"""Condition number of the dense layer at its start: an inverse in float32 then keeps four digits."""
 PAPER_STEPS, PAPER_BATCH, PAPER_RATE, PAPER_GAMMA = 3000, 32, 1e-6, 0.99
 """Adam, its rate times γ after every step: over the whole schedule a weight moves by 1e-4 at most."""
+
+
+def recipe(features: int) -> tuple[Schedule, int]:
+    """How to train between spaces of so many features, and how wide networks are."""
+    return (NARROW_SCHEDULE, NARROW_WIDTH) if features <= NARROW else (Schedule(), WIDTH)
+
+
+def untrained(method: str, features: int, targets: int, *, paper: bool = False) -> Network:
+    """The network of a method before its first step."""
+    if paper:
+        return PaperFlow(features) if method == "inn" else PaperFree(features, targets)
+    _, width = recipe(features)
+    return Flow(features, width=width) if method == "inn" else Free(features, targets, width=4 * width)
 
 
 class Dense(nn.Module):
@@ -67,7 +76,7 @@ def fit_network(method: str, x: Space, y: Space, *, seed: int = 0, schedule: Sch
     The map is the start fitted on all rows, trained on all of them for as many steps.
     """
     scale_x, scale_y = (_scale(s, name) for s, name in ((x, "first"), (y, "second")))
-    schedule = schedule or (NARROW_SCHEDULE if x.width <= NARROW else Schedule())
+    schedule = schedule or recipe(x.width)[0]
     zx, zy = x.centred.float() / scale_x, y.centred.float() / scale_y
     model, _ = _started(method, x.without_held(seed), y.without_held(seed), scale_x / scale_y, seed=seed)
     steps = train(model, zx, zy, schedule, held=x.held, seed=seed)
@@ -81,8 +90,7 @@ def _started(method: str, x: Space, y: Space, scale: float, *, seed: int) -> tup
     """A network that is the best linear map of its kind, in units in which both spaces have variance 1 per feature."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        width = NARROW_WIDTH if x.width <= NARROW else WIDTH
-        network: Network = Flow(x.width, width=width) if method == "inn" else Free(x.width, y.width, width=4 * width)
+        network = untrained(method, x.width, y.width)
     if isinstance(network, Free):
         m, best = ridge(x, products(x, y.centred))
         network.linear.weight.data = (x.drop @ m * scale).T.float()
@@ -91,33 +99,6 @@ def _started(method: str, x: Space, y: Space, scale: float, *, seed: int) -> tup
         return model, {"lambda": best}
     start, chosen = shrunk_ridge(x, y)
     return Dense((start * scale).float(), network), chosen
-
-
-def shrunk_ridge(x: Space, y: Space) -> tuple[Tensor, dict[str, float]]:
-    """A = argmin ‖y - x A‖²/n + λ‖A - γR‖², with γ and λ; R the scaled rotation of x onto y: ridge on what γR leaves.
-
-    γ and λ are those with the least error on held-out rows, which R does not know then; or the least λ from there on
-    that gives a well-conditioned A: plain ridge, γ = 0, sends directions of little variance almost to nothing, which no
-    inverse brings back. A whole rotation is an overfit of its own where rows are few.
-    """
-    fit, held = x.parts
-    known = rotation(x, y, fit)
-    turned = x.centred @ known.to(x.centred.dtype)
-    to_y, to_r, lost = products(x, y.centred), products(x, turned), dict[float, tuple[float, float]]()
-    for share in SHARES:
-        best, won = penalty(x, to_y.less(to_r, share))
-        left = (y.centred[held] - share * turned[held]).double().square().sum() / int(held.sum())
-        lost[share] = float(left) - won, best
-    share = min(lost, key=lambda s: lost[s])
-    best, r = lost[share][1], share * rotation(x, y)
-    m = regression(x, products(x, y.centred - x.centred @ r.to(x.centred.dtype)))
-    floor = float(x.variance.sum() / x.width) * 1e-10
-    while True:
-        weight = r + x.drop @ penalised(x, m, best)
-        values = torch.linalg.svdvals(weight)
-        if float(values[0]) <= MOST_CONDITION * float(values[-1]):
-            return weight, {"lambda": best, "rotation": share}
-        best = max(best, floor) * 3
 
 
 def train(
@@ -164,7 +145,7 @@ def train(
 
 def fit_paper(method: str, x: Space, y: Space, *, seed: int = 0, steps: int = PAPER_STEPS) -> Map:
     """The network and schedule of Ren et al. 2023 as published: rows as they are, Xavier weights, Adam at 1e-6."""
-    network: Network = PaperFlow(x.width) if method == "inn" else PaperFree(x.width, y.width)
+    network = untrained(method, x.width, y.width, paper=True)
     generator = torch.Generator().manual_seed(seed)
     xavier_(network, generator)
     fx, fy = x.rows.float(), y.rows.float()

@@ -25,7 +25,7 @@ from stratoscope.core.statement import Statement
 from stratoscope.core.value import PERCENTILES, Interval, Values
 from stratoscope.results.alignment import Alignment, Fit, Injection, Recovery
 
-LINEAR = ("linreg", "ridge", "cca", "svcca", "pwcca", "procrustes")
+LINEAR = ("linreg", "ridge", "shrunk", "cca", "svcca", "pwcca", "procrustes")
 INN = "inn"
 TOP_SHARE = 3
 """The top third of the blocks: the paper's drop is at layer 9 of 12."""

@@ -70,4 +70,5 @@ class Engine(Protocol):
 
 
 kept: dict[str, Any] = {}
-"""In a worker: what items with `Resources.model` left for the next, by a name that says all it was made from."""
+"""What items with `Resources.model` left for the next, by a name that says all it was made from: in a worker for any
+map, in this process for the same one."""

@@ -65,12 +65,15 @@ class InProcess(_Here):
         shared: Any = None,
         resources: Resources = ANY,
     ) -> Iterator[tuple[int, Out]]:
-        for k, item in enumerate(items):
-            # Torch's large products keep their threads; LAPACK's small factorisations only lose by having several.
-            with _thread_pools().limit(limits=1, user_api="blas"):
-                result = [work(shared, item)]
-            yield k, result.pop()  # not held here while the next item is worked on
-            hand_back()
+        try:
+            for k, item in enumerate(items):
+                # Torch's large products keep their threads; LAPACK's small factorisations only lose by having several.
+                with _thread_pools().limit(limits=1, user_api="blas"):
+                    result = [work(shared, item)]
+                yield k, result.pop()  # not held here while the next item is worked on
+                hand_back()
+        finally:
+            kept.clear()
 
     def close(self) -> None:
         pass

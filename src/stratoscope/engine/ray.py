@@ -11,9 +11,8 @@ import logging
 import os
 import pickle
 import secrets
-import signal
-import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -30,18 +29,32 @@ RETRIES = 3
 """How often Ray runs an item again whose worker or node was lost."""
 AHEAD = 0.25
 """Items handed out beyond those that run, as a share of them: a worker never waits for this process."""
+ENVIRONMENT = WORKER_ENVIRONMENT | {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"}
+"""Of a worker: an item that asks for no GPU sees none."""
 LONGEST_ITEM = 60
 """Letters by which an item names itself."""
+LONGEST_WAIT = 1.0
+"""Seconds after which the thread that waits for items can be asked to end Ray."""
 
 
 class RayTasks:
-    """Every item is a task; what all items share is put into the object store once."""
+    """Every item is a task; what all items share is put into the object store once.
+
+    Whatever waits for Ray does so in a thread of its own: there Ray leaves the handlers of signals alone, its C++ code
+    swallows no interrupt, and one that comes while Ray starts waits until it can be ended as a whole.
+    """
 
     def __init__(self, workers: int | None = None) -> None:
         if workers is not None and workers < 1:
             raise StratoscopeError(f"expected at least 1 worker, got {workers}")
         self._asked, self._ray = workers, _module()
-        self._link, self._own = _connected(self._ray)
+        self._own = not self._ray.is_initialized()  # a session that the caller has begun stays as it is
+        self._thread = ThreadPoolExecutor(1)
+        try:
+            self._link = self._aside(_connected, self._ray) if self._own else ""
+        except BaseException:
+            self.close()
+            raise
         self._task = self._ray.remote(_task)
 
     @property
@@ -67,7 +80,7 @@ class RayTasks:
             looks = [(n["NodeManagerHostname"], self._look(n["NodeID"], path)) for n in nodes]
             for name, look in looks:
                 with _passed_on(f"node {name} cannot work for this run"):
-                    text, code = self._ray.get(look)
+                    text, code = self._aside(self._ray.get, look)
                 if text != token:
                     raise StratoscopeError(
                         f"the run folder {folder.parent} is not visible on node {name} of the Ray cluster",
@@ -100,7 +113,7 @@ class RayTasks:
                         packed = pickle.dumps((work, shared))
                         key = hashlib.sha256(packed).digest()
                         with _passed_on("Ray's object store does not take what the items share"):
-                            common = ray.put(packed)
+                            common = self._aside(ray.put, packed)
                         task = self._task.options(**self._options(resources))
                     # In a list the reference travels as such: a worker that has the object does not ask for it again.
                     ref = task.remote(key, [common], pickle.dumps(item), resources.model, os.getcwd())
@@ -108,11 +121,11 @@ class RayTasks:
                 if not pending:
                     return
                 with _passed_on("Ray was lost"):
-                    done, _ = ray.wait(list(pending), num_returns=1)
+                    done, _ = self._aside(ray.wait, list(pending), num_returns=1, timeout=LONGEST_WAIT)
                 for ref in done:
                     k, item = pending.pop(ref)
                     with _passed_on(f"{_name(work, item)} failed for good"):
-                        result = pickle.loads(ray.get(ref))
+                        result = pickle.loads(self._aside(ray.get, ref))
                     if isinstance(result, StratoscopeError):
                         raise result
                     del ref
@@ -124,7 +137,12 @@ class RayTasks:
 
     def close(self) -> None:
         if self._own:
-            self._ray.shutdown()
+            self._aside(self._ray.shutdown)
+        self._thread.shutdown()
+
+    def _aside(self, call: Callable[..., Out], *given: Any, **how: Any) -> Out:
+        """What a call of Ray gives; the thread stays, for what Ray has started ends with the thread that started it."""
+        return self._thread.submit(call, *given, **how).result()
 
     def _total(self, what: str) -> float:
         with _passed_on("Ray was lost"):
@@ -148,7 +166,7 @@ class RayTasks:
             "num_gpus": resources.gpus,
             "memory": int(min(resources.memory, most)) or None,
             "max_retries": RETRIES,
-            "runtime_env": {"env_vars": WORKER_ENVIRONMENT},
+            "runtime_env": {"env_vars": ENVIRONMENT},
         }
 
     def _look(self, node: str, path: Path) -> Any:
@@ -189,7 +207,7 @@ def _look(path: str) -> tuple[str | None, str]:
 
 def _module() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a local cluster of ours reports to nobody
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")  # an item without a GPU sees none
+    os.environ.setdefault("RAY_DISABLE_FAILURE_SIGNAL_HANDLER", "1")  # its own for SIGTERM aborts with a stack trace
     try:
         import ray
     except ImportError as e:
@@ -199,23 +217,12 @@ def _module() -> Any:
     return ray
 
 
-def _connected(ray: Any) -> tuple[str, bool]:
-    """The dashboard's address, if there is one, of the cluster that Ray finds or starts; and whether we let go of it.
-
-    A session that the caller has begun stays as it is.
-    """
-    if ray.is_initialized():
-        return "", False
-    main = threading.current_thread() is threading.main_thread()
-    before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)} if main else {}
-    try:
-        with _passed_on("Ray cannot be used", "check RAY_ADDRESS, and the cluster's token if it wants one"):
-            context = ray.init(logging_level=logging.ERROR, log_to_driver=False)
-    finally:
-        for caught, handler in before.items():  # Ray's own would end this process with another code
-            signal.signal(caught, handler)
+def _connected(ray: Any) -> str:
+    """The dashboard's address, if there is one, of the cluster that Ray finds or starts."""
+    with _passed_on("Ray cannot be used", "check RAY_ADDRESS, and the cluster's token if it wants one"):
+        context = ray.init(logging_level=logging.ERROR, log_to_driver=False)
     link = getattr(context, "dashboard_url", None)
-    return f"http://{link}" if link else "", True
+    return f"http://{link}" if link else ""
 
 
 AGAIN = "run the same command again: finished parts are kept"

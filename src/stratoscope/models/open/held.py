@@ -17,7 +17,7 @@ OVERHEAD = 1.5
 
 @dataclass
 class Held:
-    """Opens a model: `open` is told where to report. A worker keeps the one model that it opened last."""
+    """Opens a model: `open` is told where to report. A worker keeps the one model that it opened last, for any map."""
 
     open: Callable[..., OpenedModel]
     """A top-level function, or a `partial` of one: it travels."""
@@ -25,23 +25,24 @@ class Held:
     head: str = ""
     """What the model is opened with, by a name or a fingerprint."""
     progress: Progress = field(default_factory=Silent)
-    away: bool = False
-    """In a worker, where the model stays for the next map."""
+    one_of_many: bool = False
+    """Stays only until an item needs another: so it is in every worker, and where one map reads with several models."""
     model: OpenedModel | None = None
 
     def __call__(self) -> OpenedModel:
-        if self.model is None and self.away:
+        if self.one_of_many:
             name = digest([self.surveyed.fingerprint, self.surveyed.dtype, self.surveyed.device, self.head])
             if name not in kept:
                 kept.clear()
                 kept[name] = self.open(progress=self.progress)
-            self.model = kept[name]
-        elif self.model is None:
+            opened: OpenedModel = kept[name]
+            return opened
+        if self.model is None:
             self.model = self.open(progress=self.progress)
         return self.model
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "progress": Silent(), "model": None, "away": True}
+        return {**self.__dict__, "progress": Silent(), "model": None, "one_of_many": True}
 
     @property
     def resources(self) -> Resources:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.files import digest
 from stratoscope.core.progress import advanced
 from stratoscope.data.corpus import Corpus
 from stratoscope.engine.base import Resources
@@ -29,7 +30,7 @@ from stratoscope.models.read.perplexity import PredictionReader, check_causal
 from stratoscope.models.text.encoder import IntArray
 from stratoscope.models.text.examples import Floats
 from stratoscope.models.text.rows import Rows, encode_for
-from stratoscope.runs.run import Run
+from stratoscope.runs.run import Item, Run
 from stratoscope.statistics.rows import CHUNK, StoredRows, halved
 
 SHARD_BYTES, SHARD_PIECES = 2.5e8, 16
@@ -84,6 +85,10 @@ class Reading:
                     f"the rows '{name}' were planned for corpus {rows.corpus[:8]} truncated to {rows.truncate} tokens,"
                     f" but corpus {self.corpus.fingerprint[:8]} is read, truncated to {self.truncate}; plan them again"
                 )
+
+    def bare(self) -> Reading:
+        """Without its texts and rows."""
+        return replace(self, corpus=_EMPTY, rows={})
 
     def pieces(self) -> list[int]:
         """Bounds of runs of texts that give at most `CHUNK` rows of each kind; the same for every model."""
@@ -150,32 +155,66 @@ class Stored:
             return torch.cat([f.get_tensor(name) for f in opened])
 
 
-def store_layers(open: Callable[[], OpenedModel], model: Survey, reading: Reading, run: Run) -> Stored:
-    """Read and keep what is wanted of every text; the model is opened only if a shard is missing or damaged.
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be read with one model."""
 
-    A `Held` model is read with by workers elsewhere, each with a copy of its own; any other in this process only.
-    """
-    layers = chosen_layers(model, reading.layers)
-    shards = _shards(reading, model, len(layers))
-    shared = _Reads(open, replace(reading, corpus=_EMPTY, rows={}), layers)
-    kept = run.map_files(
-        read_texts,
-        [{"bounds": list(s), "key": reading.key(model, s[0], s[-1])} for s in shards],
-        name=PART,
-        key=[],
-        label=f"reading with {model.encoder.name}",
-        shared=shared,
-        weights=[(s[-1] - s[0]) // reading.choices for s in shards],
-        resources=open.resources if isinstance(open, Held) else Resources(here=True),
-        given=lambda item: {"texts": _texts(reading, item["bounds"])},
-    )
-    paths = [str(path) for path in kept]
-    eps = torch.finfo(getattr(torch, reading.dtype(model))).eps
-    pieces = [(path, *piece) for path, shard in zip(paths, shards, strict=True) for piece in pairwise(shard)]
-    rows = {name: _stored_rows(name, r, pieces, layers, eps) for name, r in reading.rows.items()}
-    if reading.store == HALF:
-        rows = {name: _with_exact(stored) for name, stored in rows.items()}
-    return Stored(rows, tuple(paths))
+    open: Callable[[], OpenedModel]
+    """A `Held` model is read with by workers elsewhere, each with a copy of its own; any other in this process only."""
+    model: Survey
+    reading: Reading
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        return chosen_layers(self.model, self.reading.layers)
+
+    def shards(self) -> list[Item]:
+        """Bounds of the pieces of each shard, and what it depends on."""
+        bounds = _shards(self.reading, self.model, len(self.layers))
+        return [{"bounds": b, "key": self.reading.key(self.model, b[0], b[-1])} for b in bounds]
+
+    def stored(self, shards: Sequence[Item], paths: Sequence[str]) -> Stored:
+        """What the files of all shards hold."""
+        eps = torch.finfo(getattr(torch, self.reading.dtype(self.model))).eps
+        pieces = [(path, *p) for path, shard in zip(paths, shards, strict=True) for p in pairwise(shard["bounds"])]
+        rows = {name: _stored_rows(name, r, pieces, self.layers, eps) for name, r in self.reading.rows.items()}
+        if self.reading.store == HALF:
+            rows = {name: _with_exact(stored) for name, stored in rows.items()}
+        return Stored(rows, tuple(paths))
+
+
+def store_layers(open: Callable[[], OpenedModel], model: Survey, reading: Reading, run: Run) -> Stored:
+    """Read and keep what is wanted of every text; the model is opened only if a shard is missing or damaged."""
+    return store_all([Wanted(open, model, reading)], run)[0]
+
+
+def store_all(wanted: Sequence[Wanted], run: Run) -> list[Stored]:
+    """As `store_layers` with several models: workers for whom a model has no shard left go on to the next."""
+    shards = [w.shards() for w in wanted]
+    paths: dict[str, str] = {}
+    for travels in (True, False):
+        some = [k for k, w in enumerate(wanted) if isinstance(w.open, Held) == travels]
+        by_key = {digest(shard["key"]): (k, shard) for k in some for shard in shards[k]}  # a model may come twice
+        labels = list(dict.fromkeys(wanted[k].model.encoder.name for k in some))
+        held = [open.resources for k in some if isinstance(open := wanted[k].open, Held)]
+        kept = run.map_files(
+            read_texts,
+            [shard for _, shard in by_key.values()],
+            name=PART,
+            key=[],
+            label=f"reading with {labels[0] if len(labels) == 1 else f'{len(labels)} models'}",
+            shared={k: _Reads(wanted[k].open, wanted[k].reading.bare(), wanted[k].layers) for k in some},
+            weights=[(s["bounds"][-1] - s["bounds"][0]) // wanted[k].reading.choices for k, s in by_key.values()],
+            resources=max(held, key=lambda r: (r.gpus, r.memory)) if held else Resources(here=True),
+            given=partial(_given, wanted, {key: k for key, (k, _) in by_key.items()}),
+        )
+        paths |= {key: str(path) for key, path in zip(by_key, kept, strict=True)}
+    return [w.stored(s, [paths[digest(shard["key"])] for shard in s]) for w, s in zip(wanted, shards, strict=True)]
+
+
+def _given(wanted: Sequence[Wanted], of: Mapping[str, int], shard: Item) -> Item:
+    k = of[digest(shard["key"])]
+    return {"model": k, "texts": _texts(wanted[k].reading, shard["bounds"])}
 
 
 @dataclass(frozen=True)
@@ -210,9 +249,10 @@ def _texts(reading: Reading, bounds: Sequence[int]) -> Texts:
     return Texts(tuple(bounds), corpus, kinds)
 
 
-def read_texts(shared: _Reads, item: dict[str, Any]) -> dict[str, Tensor]:
+def read_texts(shared: Mapping[int, _Reads], item: Item) -> dict[str, Tensor]:
     """One shard, as work of any engine."""
-    return read_shard(shared.open(), shared.reading, item["texts"], shared.layers, advance=advanced)
+    reads = shared[item["model"]]
+    return read_shard(reads.open(), reads.reading, item["texts"], reads.layers, advance=advanced)
 
 
 def read_shard(

@@ -160,15 +160,16 @@ def injection_sections(result: Injection) -> Sections:
         levels=tuple(Level(f"{printable(i.name)}: own head", i.value.value) for i in result.own),
         y=metric,
     )
-    rows: list[tuple[Cell, ...]] = [
-        (name, i.value, errors[i.name].error if i.name in errors else "", "baseline" if i.baseline else "map")
-        for name, i in zip(names, result.injected, strict=True)
-    ]
+    rows: list[tuple[Cell, ...]] = []
+    for name, i in zip(names, result.injected, strict=True):
+        fit = errors.get(i.name)
+        scores: tuple[Cell, ...] = ("", "") if fit is None else (fit.error, fit.inversion)
+        rows.append((name, i.value, *scores, "baseline" if i.baseline else "map"))
     table = Table(
         id="injections",
         title="Every map and baseline",
         caption="On validation rows, with 95 % intervals over them; maps were fitted on training rows.",
-        head=("read", metric, "relative error", "what"),
+        head=("read", metric, "relative error", "inversion error", "what"),
         rows=tuple(rows),
     )
     return Sections(

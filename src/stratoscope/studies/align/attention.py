@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -11,12 +12,13 @@ from torch import Tensor
 
 from stratoscope.data.corpus import Corpus
 from stratoscope.models.families import generates
+from stratoscope.models.open.held import Held
 from stratoscope.models.open.loading import load_config, open_model, resolve
 from stratoscope.models.read.attention import AttentionReader
 from stratoscope.models.read.loop import Batch, Output, read
 from stratoscope.models.text.encoder import IntArray
 from stratoscope.models.text.rows import Rows, encode_for
-from stratoscope.runs.run import Run
+from stratoscope.runs.run import Item, Run, Tensors
 from stratoscope.statistics.rows import MemoryRows
 from stratoscope.studies.attention.plan import AttentionPlan
 
@@ -81,17 +83,41 @@ def read_pairs(plan: AttentionPlan, pairs: WordPairs, running: Run) -> MemoryRow
     sentence = np.searchsorted(chosen, words.rows.sentence[inside])
     rows = Rows("", corpus.fingerprint, "word", sentence, words.rows.word[inside], {})
     places = dict(enumerate(pairs.places.values()))
+    held = [
+        Held(partial(open_model, spec, surveyed=s), s, progress=running.progress, one_of_many=True)
+        for spec, s in words.models
+    ]
+    parts = running.map(
+        read_weights,
+        [{"model": k} for k in range(len(held))],
+        name="attention",
+        key=[plan.key, [[k, *p.tolist()] for k, p in pairs.places.items()]],
+        label="reading attention",
+        shared=_Weights(held, corpus, rows, places, plan.options.layers, plan.options.batch_tokens),
+        resources=max((h.resources for h in held), key=lambda r: (r.gpus, r.memory)),
+    )
     matrices: list[Tensor] = []
-    for (spec, surveyed), heads in zip(words.models, plan.heads, strict=True):
-
-        def weights() -> dict[str, Tensor]:
-            model = open_model(spec, surveyed=surveyed, progress=running.progress)  # noqa: B023
-            encoded = encode_for(model.encoder, corpus.sentences, ["word"])
-            reader = PairReader(encoded, rows, blocks=plan.options.layers, places=places)
-            read(model, encoded, [reader], batch_tokens=plan.options.batch_tokens)
-            return {"weights": torch.cat([reader.picked[k] for k in places])}
-
-        key = [plan.key, spec.label, [[k, *p.tolist()] for k, p in pairs.places.items()]]
-        weights_read = running.part("attention", key, weights)["weights"]
-        matrices += weights_read.reshape(len(weights_read), -1, heads).unbind(1)
+    for part, heads in zip(parts, plan.heads, strict=True):
+        matrices += part["weights"].reshape(len(part["weights"]), -1, heads).unbind(1)
     return MemoryRows([m.contiguous() for m in matrices])
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """What the readings with all models share."""
+
+    models: list[Held]
+    corpus: Corpus
+    rows: Rows
+    places: Mapping[int, IntArray]
+    blocks: tuple[int, ...] | None
+    batch_tokens: int | None
+
+
+def read_weights(shared: _Weights, item: Item) -> Tensors:
+    """The weights of the sampled pairs in every block of one model."""
+    model = shared.models[item["model"]]()
+    encoded = encode_for(model.encoder, shared.corpus.sentences, ["word"])
+    reader = PairReader(encoded, shared.rows, blocks=shared.blocks, places=shared.places)
+    read(model, encoded, [reader], batch_tokens=shared.batch_tokens)
+    return {"weights": torch.cat([reader.picked[k] for k in shared.places])}

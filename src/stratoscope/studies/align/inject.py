@@ -85,11 +85,11 @@ def _compute(
     sides: Sequence[Side], task: TaskData, methods: Sequence[str], options: InjectOptions, running: Run
 ) -> Injection:
     order = np.random.default_rng(options.seed).permutation(len(task.train))
-    some = np.sort(order[: math.ceil(options.train / len(task.train[0].texts))])
+    choices = len(task.train[0].texts)
+    some = np.sort(order[: math.ceil(options.train / choices)])
     fitted = replace(task, train=tuple(task.train[k] for k in some))  # no row is read that no map is fitted on
     works = [Work(side, fitted, options.seed, options.batch_tokens, running) for side in sides]
-    stored = [work.store(work.tuned, work.readings(work.tuned)) for work in works]
-    choices = works[1].choices
+    stored = [work.store([(work.tuned, work.readings(work.tuned))])[0] for work in works]
     (x, tx), (y, ty) = (
         [s[split].head_input(side.surveyed.layers - 1) for split in SPLITS]
         for s, side in zip(stored, sides, strict=True)
@@ -99,7 +99,7 @@ def _compute(
     key = [inputs_of(sides, task), options.train, options.seed, options.paper]
     injected, fits, notes = [], list[Fit](), list[str]()
     items = [{"method": method} for method in (*methods, SHUFFLED)]
-    shared = _States(x, y, tx, ty, options.paper, options.seed)
+    shared = _States(x, y, tx, ty, choices, options.paper, options.seed)
     parts = running.map(_mapped, items, name="injected", key=key, label="injecting", shared=shared)
     for method, part in zip((*methods, SHUFFLED), parts, strict=True):
         if REFUSED in part:
@@ -139,6 +139,8 @@ class _States:
     y: Tensor
     tx: Tensor
     ty: Tensor
+    choices: int
+    """Rows of one example, which are not independent."""
     paper: bool
     seed: int
 
@@ -149,14 +151,15 @@ def _mapped(shared: _States, item: Item) -> Tensors:
     Of a method that these spaces rule out, one of several, only the reason.
     """
     x, y, tx, ty, method, seed = shared.x, shared.y, shared.tx, shared.ty, item["method"], shared.seed
+    texts, judged = (np.arange(len(rows)) // shared.choices for rows in (x, tx))
     try:
         if method == SHUFFLED:
-            g = fit_map(x, shuffled(y, seed=seed), method="ridge", seed=seed)
+            g = fit_map(x, shuffled(y, seed=seed), method="ridge", texts=texts, seed=seed)
         else:
-            g = fit_map(x, y, method=method, paper=shared.paper and method in NETWORK, seed=seed)
+            g = fit_map(x, y, method=method, paper=shared.paper and method in NETWORK, texts=texts, seed=seed)
     except StratoscopeError as e:
         return {REFUSED: torch.tensor(list(str(e).encode()), dtype=torch.uint8)}
-    fit = score_map(g, tx, ty, seed=seed)
+    fit = score_map(g, tx, ty, texts=judged, seed=seed)
     assert fit.replicates is not None
     numbers = [getattr(v, end) for v in (fit.mse, fit.error, fit.r2) for end in ("value", "low", "high")]
     return {

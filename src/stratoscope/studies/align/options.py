@@ -22,7 +22,7 @@ def parse_numbers(text: str) -> tuple[int, ...]:
 def methods() -> Any:
     return option(
         ("ridge", "inn"),
-        "linreg, ridge, cca, svcca, pwcca, procrustes, inn, mlp or 'all'; may be repeated.",
+        "linreg, ridge, shrunk, cca, svcca, pwcca, procrustes, inn, mlp or 'all'; may be repeated.",
         flag="--method",
     )
 
@@ -81,7 +81,9 @@ class RecoveryOptions(Working):
 
     dim: tuple[int, ...] = option((8, 32, 128), "Numbers of features, e.g. '8,32,128'.", parse=parse_numbers)
     method: tuple[str, ...] = option(
-        ("all",), "linreg, ridge, cca, svcca, pwcca, procrustes, inn, mlp or 'all'; may be repeated.", flag="--method"
+        ("all",),
+        "linreg, ridge, shrunk, cca, svcca, pwcca, procrustes, inn, mlp or 'all'; may be repeated.",
+        flag="--method",
     )
     truths: int = option(1, "Random bijections for each number of features.", least=1)
     train: tuple[int, ...] = option((1600,), "Numbers of rows to fit maps on, e.g. '200,1600'.", parse=parse_numbers)

@@ -94,7 +94,7 @@ def _compute(plan: Plan | None, methods: tuple[str, ...], options: RecoveryOptio
         for item in fit_items(0, 1, (*methods, SHUFFLED, IDENTITY), seed=options.seed, paper=options.paper)
     ]
     key = [plan.key if plan else "normal", max(options.train), options.test, options.layer, options.seed]
-    shared = {"rows": rows, "test": options.test}
+    shared = {"rows": principal_components(rows, max(options.dim)), "test": options.test}
     parts = running.map(_recover, items, name="recovery", key=key, label="recovering", shared=shared)
     recovered = [
         Recovered(item["features"], item["train"], item["truth"], _scored(method, part, item, options.seed))
@@ -114,7 +114,7 @@ def _scored(method: str, part: Mapping[str, Tensor], item: Item, seed: int) -> A
 
 def _recover(shared: Mapping[str, Any], item: Item) -> Tensors:
     """Squared errors of all methods for one truth; the rows judged on are the same for any number fitted on."""
-    x = principal_components(shared["rows"], item["features"])
+    x = shared["rows"][:, : item["features"]]
     y = random_bijection(item["features"], seed=item["truth"])(x)
     n, last = item["train"], len(x) - shared["test"]
     return fit_rows(x[:n], y[:n], x[last:], y[last:], item)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from stratoscope.aligners.fit import FEWEST_ROWS
 from stratoscope.aligners.scores import INTERVAL, relative, resamples, scores
+from stratoscope.aligners.texts import check_texts
 from stratoscope.claims import judge_alignment
 from stratoscope.core.curve import Curve
 from stratoscope.core.errors import StratoscopeError
@@ -157,6 +158,7 @@ def align(
         if len(side) < least:
             total = f"{len(side)} of the {len(work.text)} there are"
             raise StratoscopeError(f"expected at least {least} rows to {what}, got {total}; give more text")
+    check_texts(len(work.sides[0]), work.text[work.sides[0].numpy()])
     after, others = plan.specs[: work.after], plan.specs[work.after :]
     names = {"name": [s.name for s in after]} if any(spec_of(m).name for m in models) else {}
     asked = {"models": [s.source for s in after], **names, **data_asked(data), **models_asked(after)}
@@ -175,13 +177,12 @@ def align(
 
 
 def comparing(options: AlignOptions) -> CompareOptions:
-    """The same rows as a comparison reads; where a text gives one row, no more texts than rows asked for."""
-    one_row = options.unit in ("mean", "cls")
+    """The same rows as a comparison reads; every text gives a row at least, so no more texts than rows asked for."""
     return CompareOptions(
         unit="word" if options.unit == ATTENTION else options.unit,
         measures=("ckasim-debiased",),  # no score is made; this one has no chance level to warn of
         layers=options.layers if options.layer is None else (options.layer,),
-        limit=options.train + options.test if one_row else None,
+        limit=options.train + options.test,
         **{k: getattr(options, k) for k in ("seed", "text", "pair", "label", "columns", "split")},
         **{k: getattr(options, k) for k in ("batch_tokens", "memory", "workers")},
     )

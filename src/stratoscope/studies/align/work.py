@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from stratoscope.aligners.fit import METHODS, NETWORK, check_method, fit_spaces, spaces
-from stratoscope.aligners.linear import Space, held_out, products, ridge
+from stratoscope.aligners.linear import Space, products, ridge
 from stratoscope.aligners.scores import INTERVAL, inversion_error, resamples, row_errors, shuffled
+from stratoscope.aligners.texts import IntArray
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.value import BOOTSTRAP, Interval, Values
 from stratoscope.results.alignment import IDENTITY, SHUFFLED
@@ -24,13 +25,13 @@ NORM_RESAMPLES = 30
 
 
 def chosen_methods(asked: Sequence[str], *, paper: bool = False) -> tuple[str, ...]:
-    """The methods to fit: those asked for, and the exact linear ones beside any network."""
+    """The methods to fit: those asked for, and the exact linear ones beside any network, that it starts from too."""
     names = METHODS if ALL in asked else tuple(asked)
     for name in names:
         check_method(name, paper=paper and name in NETWORK)
     if not names:
         raise StratoscopeError("expected at least one --method, got none")
-    baselines = ("linreg", "ridge") if any(name in NETWORK for name in names) else ()
+    baselines = ("linreg", "ridge", "shrunk") if any(name in NETWORK for name in names) else ()
     return tuple(m for m in METHODS if m in (*names, *baselines))
 
 
@@ -44,15 +45,21 @@ def fit_layers(shared: Mapping[str, Any], item: Item) -> Tensors:
     """Squared errors of maps between two layers on the test rows, by method."""
     rows: LayerRows = shared["rows"]
     (x, y), (tx, ty) = ([gather(rows, item[k], shared[part]) for k in "xy"] for part in ("train", "test"))
-    return fit_rows(x, y, tx, ty, item)
+    return fit_rows(x, y, tx, ty, item, texts=fitted_texts(shared))
 
 
-def fit_rows(x: Tensor, y: Tensor, tx: Tensor, ty: Tensor, item: Item) -> Tensors:
+def fitted_texts(shared: Mapping[str, Any]) -> IntArray:
+    """The text of every row that maps are fitted on."""
+    texts: IntArray = shared["texts"][: len(shared["train"])]
+    return texts
+
+
+def fit_rows(x: Tensor, y: Tensor, tx: Tensor, ty: Tensor, item: Item, *, texts: IntArray | None = None) -> Tensors:
     """The same from rows; `item` has methods, seed, whether as published, and whether to keep the map."""
     seed, tensors = item["seed"], dict[str, Tensor]()
     tensors["around"] = torch.from_numpy(row_errors(ty.double().mean(0), ty))
     try:
-        pair = spaces(x, y, seed=seed)
+        pair = spaces(x, y, texts=texts, seed=seed)
     except StratoscopeError as e:
         raise StratoscopeError(f"layer {item['x']}: {e}") from e
     constant = not (pair[0].basis.rank and pair[1].basis.rank)
@@ -66,7 +73,8 @@ def fit_rows(x: Tensor, y: Tensor, tx: Tensor, ty: Tensor, item: Item) -> Tensor
                 continue
             out = tx
         elif method == SHUFFLED:
-            out = fit_spaces(pair[0], Space.of(shuffled(y.double(), seed=seed), pair[1].held), "ridge")(tx)
+            disorder = Space.of(shuffled(y.double(), seed=seed), texts=texts, seed=seed)
+            out = fit_spaces(pair[0], disorder, "ridge")(tx)
         else:
             try:
                 g = fit_spaces(*pair, method, paper=item["paper"] and method in NETWORK, seed=seed)
@@ -107,7 +115,7 @@ def missing(methods: Sequence[str], parts: Sequence[Tensors]) -> list[str]:
 def cross_layer(shared: Mapping[str, Any], item: Item) -> Tensors:
     """Squared errors of ridge from one layer to several on the test rows: the layer's axes are found once."""
     rows: LayerRows = shared["rows"]
-    x = Space.of(gather(rows, item["x"], shared["train"]).float(), held_out(len(shared["train"]), seed=item["seed"]))
+    x = Space.of(gather(rows, item["x"], shared["train"]).float(), texts=fitted_texts(shared), seed=item["seed"])
     w = x.basis.transform(gather(rows, item["x"], shared["test"]).float())
     squares, around = [], []
     for k in item["ys"]:

@@ -23,7 +23,7 @@ from stratoscope.measures.structure import findings
 from stratoscope.measures.table import WORTH_SAYING
 from stratoscope.models.open.held import Held
 from stratoscope.models.open.loading import ModelSpec, OpenedModel, Survey
-from stratoscope.models.read.store import PART, Reading, store_layers, together
+from stratoscope.models.read.store import PART, Reading, Wanted, store_all, together
 from stratoscope.models.saved.files import is_saved
 from stratoscope.models.saved.source import open_source
 from stratoscope.models.saved.write import check_target, file_for, save_activations
@@ -139,7 +139,8 @@ def read_plan(plan: Plan, running: Run) -> StoredRows:
         batch_tokens=options.batch_tokens,
         store=options.store,
     )
-    stored = [store_layers(held(*model, running), model[1], reading, running).rows[unit] for model in plan.models]
+    wanted = [Wanted(held(*model, running), model[1], reading) for model in plan.models]
+    stored = [s.rows[unit] for s in store_all(wanted, running)]
     for path, of in zip(_targets(plan), stored, strict=False):
         if left_out := save_activations(path, of, plan.rows, plan.corpus):
             running.progress.note(f"{left_out} sentences are not in {path}: not every model has all of their words")
@@ -147,10 +148,11 @@ def read_plan(plan: Plan, running: Run) -> StoredRows:
 
 
 def held(spec: ModelSpec, surveyed: Survey, running: Run) -> Held | Callable[[], OpenedModel]:
-    """The model as a worker anywhere can open it; saved activations are looked up here."""
+    """One of several models, as a worker anywhere can open it; saved activations are looked up here."""
     if is_saved(spec.source):
         return partial(open_source, spec, surveyed=surveyed, progress=running.progress)
-    return Held(partial(open_source, spec, surveyed=surveyed), surveyed, progress=running.progress)
+    opening = partial(open_source, spec, surveyed=surveyed)
+    return Held(opening, surveyed, progress=running.progress, one_of_many=True)
 
 
 def _targets(plan: Plan) -> list[Path]:

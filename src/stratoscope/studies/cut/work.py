@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
+from stratoscope.core.progress import advanced
 from stratoscope.core.value import Value
 from stratoscope.data.baselines import majority_scores
 from stratoscope.data.metrics import difference_interval
@@ -22,7 +25,7 @@ from stratoscope.models.read.head import head_scores, predict
 from stratoscope.models.read.store import Stored
 from stratoscope.models.surgery.blocks import keeping, parameters_kept, wearing
 from stratoscope.models.text.encoder import IntArray
-from stratoscope.models.text.examples import Floats
+from stratoscope.models.text.examples import Floats, Inputs
 from stratoscope.results.cutting.cut import Candidate
 from stratoscope.runs.run import Item, Tensors
 from stratoscope.studies.cut.confirm import halves
@@ -31,6 +34,8 @@ from stratoscope.studies.depth.judge import Work as Judging
 from stratoscope.studies.depth.judge import span_scores
 
 CONVERGED = "converged"
+SCORED_TOGETHER = 4096
+"""Rows that are scored in one part: enough to be sorted by length."""
 
 
 def check(options: CutOptions) -> None:
@@ -124,7 +129,7 @@ def judge(work: Work) -> Judged:
 def _depths(work: Work) -> Judged:
     """The head on every layer, as it is or tuned for it."""
     module, splits = work.model.module, SPLITS if work.options.head else SPLITS[1:]
-    stored = work.store(work.tuned, work.readings(work.tuned, splits))
+    (stored,) = work.store([(work.tuned, work.readings(work.tuned, splits))])
     heads = _tuned(work, stored["train"]) if work.options.head else {}
     scores = {}
     for depth in range(work.options.keep, work.blocks):
@@ -173,18 +178,7 @@ def _tuned_head(shared: _Heads, item: Item) -> Tensors:
 
 def _spans(work: Work) -> Judged:
     """Every run of blocks left out; cuts to be confirmed are run again, on the rows they have not seen."""
-    tokens, label = work.batch_tokens, work.tuned.spec.label
-
-    def whole_scores() -> dict[str, Tensor]:
-        with work.run.progress.step(f"scoring {label}", len(work.inputs)) as advance:
-            scores = predict(work.model, work.inputs, batch_tokens=tokens, advance=advance)
-        return {"scores": torch.from_numpy(scores)}
-
-    def confirming(kept: tuple[int, ...]) -> Floats:
-        with keeping(work.model.module, kept):
-            return predict(work.model, work.inputs, rows=work.sure, batch_tokens=tokens)
-
-    whole = work.run.part("whole", work.key, whole_scores)["scores"].numpy()
+    whole = _scores(work, np.arange(len(work.inputs)))
     spans = span_scores(work, work.choose, whole.shape[1])
     candidates = [
         work.candidate(kept, spans[first - 1, last - 1], whole[work.choose])
@@ -192,4 +186,37 @@ def _spans(work: Work) -> Judged:
         for first in range(1, last + 1)
         if len(kept := work.gone(range(first, last + 1))) >= work.options.keep
     ]
-    return Judged(tuple(candidates), whole, confirming, {})
+    return Judged(tuple(candidates), whole, lambda kept: _scores(work, work.sure, kept), {})
+
+
+def _scores(work: Work, rows: IntArray, kept: tuple[int, ...] | None = None) -> Floats:
+    """(rows, k): scores of the model, whole or with some of its blocks, in pieces that workers share."""
+    some = [rows[start : start + SCORED_TOGETHER].tolist() for start in range(0, len(rows), SCORED_TOGETHER)]
+    parts = work.run.map(
+        _scored,
+        [{"rows": s, "kept": kept} for s in some],
+        name="scored",
+        key=work.key,
+        label=f"scoring {work.tuned.spec.label}" if kept is None else "",
+        shared=_Scoring(work.held, work.inputs, work.batch_tokens),
+        weights=[len(s) for s in some],
+        resources=work.held.resources,
+    )
+    return np.concatenate([part["scores"].numpy() for part in parts])
+
+
+@dataclass(frozen=True)
+class _Scoring:
+    """What the scores of all rows share."""
+
+    model: Held
+    inputs: Inputs
+    batch_tokens: int | None
+
+
+def _scored(shared: _Scoring, item: Item) -> Tensors:
+    model = shared.model()
+    with keeping(model.module, item["kept"]) if item["kept"] is not None else nullcontext():
+        rows = np.array(item["rows"])
+        scores = predict(model, shared.inputs, rows=rows, batch_tokens=shared.batch_tokens, advance=advanced)
+    return {"scores": torch.from_numpy(scores)}

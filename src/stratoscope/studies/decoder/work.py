@@ -157,13 +157,9 @@ class Work:
                 self.patches[span] = tuple(made[f"{k}-{r}"] for r in range(len(RIDGES)))
 
     def moves(self) -> Moves:
-        """How far blocks move the stream, on the texts for the choice."""
-
-        def make() -> dict[str, Tensor]:
-            moved = moves(self.model, self.encoded, self.shares.choose, batch_tokens=self.options.batch_tokens)
-            return {"influence": torch.from_numpy(moved.influence), "angular": torch.from_numpy(moved.angular)}
-
-        made = self.run.part("moves", [*self.key, self.shares.choose.tolist()], make)
+        """How far blocks move the stream, on the texts for the choice: one item, for sums of parts would round."""
+        item, how = {"texts": self.shares.choose.tolist()}, self.held.resources
+        (made,) = self.run.map(_moved, [item], name="moves", key=self.key, label="", shared=self.cut(()), resources=how)
         return Moves(made["influence"].numpy(), made["angular"].numpy())
 
 
@@ -171,6 +167,11 @@ def _open(spec: ModelSpec, surveyed: Survey, encoded: Encoded, *, progress: Prog
     model = open_model(spec, CAUSAL, surveyed=surveyed, progress=progress)
     check_causal(model, encoded, int(encoded.lengths.argmax()))
     return model
+
+
+def _moved(cut: Cut, item: Item) -> Tensors:
+    moved = moves(cut.model(), cut.encoded, np.array(item["texts"]), batch_tokens=cut.batch_tokens)
+    return {"influence": torch.from_numpy(moved.influence), "angular": torch.from_numpy(moved.angular)}
 
 
 def _fitted(cut: Cut, item: Item) -> Tensors:

@@ -25,7 +25,7 @@ from stratoscope.models.heads.minimise import Goal, Scale, scale_of
 from stratoscope.models.open.held import Held
 from stratoscope.models.open.loading import ModelSpec, OpenedModel, Survey, load_config, open_model, resolve
 from stratoscope.models.read.head import head_scores, reads_mean
-from stratoscope.models.read.store import HeadInput, Reading, Stored, store_layers
+from stratoscope.models.read.store import HeadInput, Reading, Stored, Wanted, store_all
 from stratoscope.models.surgery.spans import score_spans
 from stratoscope.models.text.encoder import IntArray
 from stratoscope.models.text.examples import Floats, Inputs, tokenise
@@ -115,14 +115,17 @@ class Work:
         choices = {s: (self.train if s == "train" else self.inputs).choices for s in splits}
         return {s: Reading(self.task.corpus(s), head=head, choices=choices[s], **how) for s in splits}
 
-    def store(self, side: Side, readings: Mapping[str, Reading]) -> dict[str, Stored]:
-        """Read each split with a model, which is opened once, if at all; with its head where that gives scores."""
-        scored = any(r.head is not None and r.head.scored for r in readings.values())
-        bare = Held(partial(open_model, side.spec, surveyed=side.surveyed), side.surveyed, progress=self.run.progress)
-        return {
-            split: store_layers(self.held if scored else bare, side.surveyed, reading, self.run)
-            for split, reading in readings.items()
-        }
+    def store(self, readings: Sequence[tuple[Side, Mapping[str, Reading]]]) -> list[dict[str, Stored]]:
+        """Read each split with each model, opened once, if at all; with its head where that gives scores."""
+        wanted = [Wanted(self._opening(side, of), side.surveyed, r) for side, of in readings for r in of.values()]
+        stored = iter(store_all(wanted, self.run))
+        return [dict(zip(of, stored, strict=False)) for _, of in readings]
+
+    def _opening(self, side: Side, readings: Mapping[str, Reading]) -> Held:
+        if any(r.head is not None and r.head.scored for r in readings.values()):
+            return self.held
+        opening = partial(open_model, side.spec, surveyed=side.surveyed)
+        return Held(opening, side.surveyed, progress=self.run.progress, one_of_many=True)
 
     def resampled(self, scores: Floats) -> Values:
         """(resamples,) the metric of validation scores; the same resamples for all scores."""

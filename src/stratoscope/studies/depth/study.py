@@ -101,7 +101,7 @@ def trained_length(spec: ModelSpec) -> int | None:
 
 def _compute(sides: Sequence[Side], task: TaskData, options: DepthOptions, running: Run) -> Depth:
     work = Work(sides[0], task, options.seed, options.batch_tokens, running)
-    tuned, *base = [work.store(side, work.readings(side)) for side in sides]
+    tuned, *base = work.store([(side, work.readings(side)) for side in sides])
     return judge(work, tuned, (sides[1], base[0]) if base else None, skip=options.skip)
 
 

@@ -23,7 +23,7 @@ from stratoscope.models.open.held import Held
 from stratoscope.models.open.loading import CAUSAL, ModelSpec, check_head, load_config, open_model, resolve, survey
 from stratoscope.models.read.head import reads_mean
 from stratoscope.models.read.perplexity import LEVEL, Predicted
-from stratoscope.models.read.store import Reading, Stored, store_layers, together
+from stratoscope.models.read.store import Reading, Stored, Wanted, store_all, together
 from stratoscope.models.text.examples import text_length
 from stratoscope.models.weights.stored import Pair
 from stratoscope.results.cutting.depth import Depth
@@ -207,11 +207,12 @@ def _compute(asked: Asked, weights: tuple[Pair, tuple[ModelInfo, ...], dict[str,
     base, tuned = asked.sides[:2]
     if asked.task is not None:
         work = Work(tuned, asked.task, asked.options.seed, asked.options.batch_tokens, running)
-        read = {s.spec.label: read_task(asked.models, s, work, asked.plans, deep=True) for s in asked.sides}
+        read = read_task(asked.models, work, asked.plans, deep=True)
         depth = judge(work, read[tuned.spec.label], (base, read[base.spec.label]), skip=asked.options.skip)
         stored = {label: of["validation"] for label, of in read.items()}
     else:
-        stored = {side.spec.label: _read_text(asked, side, running) for side in asked.sides}
+        wanted = [_wanted(asked, side, running) for side in asked.sides]
+        stored = dict(zip((s.spec.label for s in asked.sides), store_all(wanted, running), strict=True))
     study = study_of(asked.models, asked.plans, stored, depth, running)
     pair = [stored[side.spec.label] for side in (base, tuned)]
     if asked.causal:
@@ -236,7 +237,7 @@ def _compute(asked: Asked, weights: tuple[Pair, tuple[ModelInfo, ...], dict[str,
     )
 
 
-def _read_text(asked: Asked, side: Side, running: Run) -> Stored:
+def _wanted(asked: Asked, side: Side, running: Run) -> Wanted:
     """Rows of every unit, and of decoders -log p, each text read once."""
     reading = Reading(
         asked.corpus,
@@ -246,14 +247,13 @@ def _read_text(asked: Asked, side: Side, running: Run) -> Stored:
         batch_tokens=asked.options.batch_tokens,
     )
     head = CAUSAL if asked.causal else None
-    return store_layers(_held(side, head, running), side.surveyed, reading, running)
+    return Wanted(_held(side, head, running), side.surveyed, reading)
 
 
 def _held(side: Side, head: str | None, running: Run) -> Held:
     """The model, opened when and where it is needed."""
-    return Held(
-        partial(open_model, side.spec, head, surveyed=side.surveyed), side.surveyed, head or "", running.progress
-    )
+    opening = partial(open_model, side.spec, head, surveyed=side.surveyed)
+    return Held(opening, side.surveyed, head or "", running.progress, one_of_many=True)
 
 
 def _language(asked: Asked, pair: list[Stored], running: Run) -> Language:

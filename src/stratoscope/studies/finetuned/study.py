@@ -139,7 +139,7 @@ def plans_of(models: Roles, corpus: Corpus, options: StudyOptions) -> dict[str, 
 def _compute(models: Roles, task: TaskData, options: StudyOptions, plans: Mapping[str, Plan], running: Run) -> Study:
     base, tuned = models.sides[:2]
     work = Work(tuned, task, options.seed, options.batch_tokens, running)
-    stored = {side.spec.label: read_task(models, side, work, plans, deep=options.depth) for side in models.sides}
+    stored = read_task(models, work, plans, deep=options.depth)
     heads = stored[tuned.spec.label], (base, stored[base.spec.label])
     depth = judge(work, *heads) if options.depth else None
     return study_of(models, plans, {label: of["validation"] for label, of in stored.items()}, depth, running)
@@ -165,15 +165,19 @@ def study_of(
     return replace(study, statements=judge_study(study))
 
 
-def read_task(models: Roles, side: Side, work: Work, plans: Mapping[str, Plan], *, deep: bool) -> dict[str, Stored]:
-    """What every part of the study needs of a model, each text read once."""
+def read_task(models: Roles, work: Work, plans: Mapping[str, Plan], *, deep: bool) -> dict[str, dict[str, Stored]]:
+    """What every part of the study needs of each model, each text read once."""
     whole = work.task.corpus("validation")
-    rows = {part: plan.rows.within(plan.corpus, whole) for part, plan in plans.items() if side in models.of(part)}
-    if deep and side in models.sides[:2]:
-        readings = work.readings(side)
-    else:
-        readings = {"validation": Reading(whole, truncate=side.length, batch_tokens=work.batch_tokens)}
-    return work.store(side, {**readings, "validation": replace(readings["validation"], rows=rows)})
+    within = {part: plan.rows.within(plan.corpus, whole) for part, plan in plans.items()}
+    readings: list[tuple[Side, dict[str, Reading]]] = []
+    for side in models.sides:
+        if deep and side in models.sides[:2]:
+            of = work.readings(side)
+        else:
+            of = {"validation": Reading(whole, truncate=side.length, batch_tokens=work.batch_tokens)}
+        rows = {part: r for part, r in within.items() if side in models.of(part)}
+        readings.append((side, {**of, "validation": replace(of["validation"], rows=rows)}))
+    return dict(zip((side.spec.label for side in models.sides), work.store(readings), strict=True))
 
 
 def _check_across(specs: Sequence[ModelSpec], known: int) -> None:

@@ -14,8 +14,7 @@ from stratoscope.claims.durrani2021 import judge_probing
 from stratoscope.core.options import answering
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.tagged import SPLITS, Tagged
-from stratoscope.models.open.loading import ModelSpec, Survey
-from stratoscope.models.read.store import Reading, store_layers
+from stratoscope.models.read.store import Reading, Wanted, store_all
 from stratoscope.probes.tasks import by_word, control_tags, majority
 from stratoscope.results.probing import NUMBERS, PUBLISHED, SOLVED, LayerProbes, Layers, Probing
 from stratoscope.runs.run import Draw, Run
@@ -70,7 +69,7 @@ def compute(plan: Plan, running: Run) -> Probing:
     control = {s: torch.from_numpy(control_tags(w, shares, plan.options.seed)) for s, w in words.items()}
     shared = [
         Shared(stored, plan.tags, control, len(shares), plan.options.gap, plan.options.seed)
-        for stored in (read_model(plan, spec, surveyed, running) for spec, surveyed in plan.models)
+        for stored in read_models(plan, running)
     ]
     resamples = Resamples(plan.rows["test"].sentence, plan.options.seed)
     key = [plan.inputs, answering(plan.options)]
@@ -114,20 +113,13 @@ def compute(plan: Plan, running: Run) -> Probing:
     return replace(result, statements=judge_probing(result))
 
 
-def read_model(plan: Plan, spec: ModelSpec, surveyed: Survey, running: Run) -> dict[str, StoredRows]:
-    """Every layer's words of every split."""
-    open = held(spec, surveyed, running)
-    options, rows = plan.options, {}
-    for split in SPLITS:
-        reading = Reading(
-            plan.corpus.splits[split],
-            {"word": plan.rows[split]},
-            subword=options.subword,
-            layers=options.layers,
-            batch_tokens=options.batch_tokens,
-        )
-        rows[split] = store_layers(open, surveyed, reading, running).rows["word"]
-    return rows
+def read_models(plan: Plan, running: Run) -> list[dict[str, StoredRows]]:
+    """Of each model every layer's words of every split."""
+    how: dict[str, Any] = {k: getattr(plan.options, k) for k in ("subword", "layers", "batch_tokens")}
+    readings = [Reading(plan.corpus.splits[s], {"word": plan.rows[s]}, **how) for s in SPLITS]
+    wanted = [Wanted(held(*model, running), model[1], reading) for model in plan.models for reading in readings]
+    rows = [stored.rows["word"] for stored in store_all(wanted, running)]
+    return [dict(zip(SPLITS, rows[k : k + len(SPLITS)], strict=True)) for k in range(0, len(rows), len(SPLITS))]
 
 
 def layer_probes(
