@@ -59,6 +59,7 @@ def test_forgotten_above_and_kept_below() -> None:
     assert (above.verdict, below.verdict) == (HOLDS, HOLDS)
     assert above.value.value == pytest.approx(np.mean([0.02, 0.05, 0.1, 0.2]))
     assert above.numbers["loss_largest"] == pytest.approx(0.2)
+    assert "over test sentences" in above.text
     assert below.value.value == pytest.approx(0.0, abs=1e-9)
 
 

@@ -9,7 +9,7 @@ import torch
 from probe_cases import features_of
 
 from stratoscope.probes.codelength import online_code
-from stratoscope.probes.objective import Penalties, accuracy
+from stratoscope.probes.objective import Penalties, accuracy, code_length
 from stratoscope.probes.solve import solve
 from stratoscope.probes.tasks import by_word, control_tags, majority
 
@@ -65,3 +65,11 @@ def test_description_length_is_short_for_what_is_there_and_uniform_for_noise() -
     assert 0.98 * 3000 < bits["noise"] < 1.1 * 3000
     first = online_code(features_of(x[:1], told[:1], 2), Penalties.one(1e-4, 1e-4))
     assert first == math.log2(2)
+
+
+def test_code_of_a_block_is_mixed_with_one_uniform_row() -> None:
+    x, y = torch.tensor([[0.0], [0.0]]), torch.tensor([0, 1])
+    bias = torch.tensor([[0.0], [-200.0], [0.0], [0.0]])  # the second tag never, the others alike
+    got = code_length(features_of(x, y, 4), torch.zeros(1, 4, 1), bias, trained_on=9)
+    want = -math.log2((9 / 3 + 1 / 4) / 10) - math.log2((0 + 1 / 4) / 10)
+    assert abs(got - want) < 1e-6

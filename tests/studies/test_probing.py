@@ -67,6 +67,7 @@ def test_every_layer_has_its_numbers(result: Probing) -> None:
     assert (solved.accuracy <= solved.high).all()
     assert np.allclose(solved.accuracy - solved.control, solved.selectivity)
     assert (solved.gap <= 1e-2).all()
+    assert (solved.bits < 1.5).all()  # of two tags, per word
     assert (frame[frame.solver == "published"].deviation >= 0).all()
     assert result.by_word.value == 1.0  # a word's length is the word's
 
@@ -86,6 +87,8 @@ def test_neurons_are_ranked_counted_and_shown_with_words(result: Probing) -> Non
     assert probes.bottom_resampled.shape == (20,)
     assert len({(p.l1, p.l2) for p in result.neuron_probes}) == 1  # the base's
     assert len(probes.gaps) == len(probes.steps) + 4
+    assert probes.oracle_selectivity.value < probes.oracle.value  # the control task is not always wrong
+    assert probes.minimal_selectivity.value < probes.minimal_accuracy.value
     first = int(probes.ranking[0])
     assert (first // width, first % width) == (top.layer[0], top["index"][0])
 
@@ -229,17 +232,16 @@ def test_saved_activations_of_the_splits_are_probed_like_the_model(
         (tmp_path / "tags").mkdir(exist_ok=True)
         (tmp_path / "tags" / f"{split}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
         (tmp_path / f"{split}.txt").write_text("".join(" ".join(d) + "\n" for d in drawn))
-        ss.compare(
-            checkpoints / "base", data=tmp_path / f"{split}.txt", save_activations=str(tmp_path / f"kept-{split}.hdf5")
-        )
+        models = [checkpoints / name for name in ("base", "tuned")]
+        ss.compare(models, data=tmp_path / f"{split}.txt", save_activations=str(tmp_path / f"kept-{split}.hdf5"))
     ask = {"corpus": tmp_path / "tags", "property": "size", "options": SMALL}
-    both = study.probe([str(checkpoints / "base"), str(tmp_path / "kept.hdf5")], **ask)  # type: ignore[arg-type]
+    both = study.probe([str(checkpoints / "base"), str(tmp_path / "kept-base.hdf5")], **ask)  # type: ignore[arg-type]
     of = {m.name: both.layers.of(m.name) for m in both.models}
-    np.testing.assert_allclose(of["kept.hdf5"].accuracy.values, of["base"].accuracy.values, atol=0.011)
+    np.testing.assert_allclose(of["kept-base.hdf5"].accuracy.values, of["base"].accuracy.values, atol=0.011)
     assert any("first layer that was saved" in w for w in both.warnings)
-    (tmp_path / "kept-test.hdf5").unlink()
+    (tmp_path / "kept-base-test.hdf5").unlink()
     with pytest.raises(StratoscopeError, match="80 sentences, but not"):
-        study.probe([str(tmp_path / "kept.hdf5")], **ask)  # type: ignore[arg-type]
+        study.probe([str(tmp_path / "kept-base.hdf5")], **ask)  # type: ignore[arg-type]
 
 
 def test_probes_that_stop_at_their_cap_are_reported(
@@ -271,3 +273,63 @@ def test_a_neurons_tag_is_the_one_it_enters_for_first() -> None:
     found = work.tags_of(weight, near)
     assert found["tag"].tolist() == [0, 1, 1]  # the first enters both at 0: the larger share; the last by its pull
     assert found["mass"].tolist() == pytest.approx([0.75, 0.5, 0.0])
+
+
+PLANTED = {"model": 0, "layers": [0, 1], "ranking": "weights", "pair": 3}
+
+
+def planted_shared() -> work.Shared:
+    """Two layers of 20 neurons; a third of them hold one of three tags, some better than others."""
+    generator = torch.Generator().manual_seed(0)
+    strength = torch.zeros(40, 3)
+    strength[torch.arange(13), torch.arange(13) % 3] = torch.linspace(2.0, 0.3, 13)
+    rows, tags = {}, {}
+    for split in ("train", "dev", "test"):
+        y = torch.randint(3, (500,), generator=generator)
+        x = torch.randn(500, 40, generator=generator) + strength.T[y]
+        rows[split], tags[split] = MemoryRows([x[:, :20], x[:, 20:]]), y
+    control = {split: (y + 1) % 3 for split, y in tags.items()}
+    return work.Shared(rows, tags, control, 3, 1e-2, 0)  # type: ignore[arg-type]
+
+
+def rate(shared: work.Shared, split: str, weight: torch.Tensor, bias: torch.Tensor, kept: torch.Tensor) -> float:
+    """Accuracy of weights (d, K) with those of all other neurons at 0."""
+    x, inside = torch.cat(list(shared.rows[split].matrices), 1), torch.zeros(40, 1)  # type: ignore[attr-defined]
+    inside[kept] = 1
+    return float(((x @ (weight * inside) + bias).argmax(1) == shared.tags[split]).double().mean())
+
+
+def test_ablations_and_the_minimal_set_are_what_their_names_say() -> None:
+    shared = planted_shared()
+    ranked = work.ranked_neurons([shared], PLANTED)
+    order, weight, bias = ranked["ranking"], ranked["weight"][..., 0], ranked["bias"][:, 0]
+    got = work.probed_neurons(([shared], [ranked]), {**PLANTED, "share": 0.1, "delta": 0.1})
+    kept = (order[:4], order[-4:], order[4:])
+    want = [rate(shared, "test", weight, bias, which) for which in kept]
+    assert len(set(want)) == 3
+    assert got["ablated"].tolist() == pytest.approx(want)
+    oracle = rate(shared, "dev", weight, bias, order)
+    enough = [a >= oracle - 0.1 for a in got["step_accuracy"].tolist()]
+    first = enough.index(True)
+    assert 0 < first < len(enough) - 1
+    assert int(got["minimal_size"]) == round(0.01 * (first + 1) * 40)
+    assert not (got["step_accuracy"] >= oracle + 0.1).any()
+
+
+def test_penalties_for_neurons_are_scored_by_top_bottom_and_what_they_cost() -> None:
+    shared, grid = planted_shared(), Penalties.grid()
+    got = work.scored_pairs([shared], PLANTED)["points"].double().mean(1)
+    weight, bias = streamed.stream(shared.features("train", (0, 1)), grid, seed=0)
+    every = torch.arange(40)
+    of_all = [rate(shared, "dev", weight[..., p], bias[:, p], every) for p in range(len(grid))]
+    for p in range(len(grid)):
+        order = work.rank_by_weight(weight[..., p])
+        top, bottom = (rate(shared, "dev", weight[..., p], bias[:, p], which) for which in (order[:8], order[-8:]))
+        assert float(got[p]) == pytest.approx(top - bottom - (of_all[0] - of_all[p]))
+
+
+def test_of_equal_pairs_the_strongest_l1_then_l2_is_chosen() -> None:
+    grid = Penalties.grid()  # (0, 0), (0, 1e-3), (1e-3, 0), (1e-3, 1e-3)
+    assert work.choose(torch.tensor([0.9, 0.9, 0.9, 0.1]), grid) == 2
+    assert work.choose(torch.tensor([0.9, 0.9, 0.1, 0.1]), grid) == 1
+    assert work.choose(torch.tensor([0.1, 0.9, 0.2, 0.1]), grid) == 1

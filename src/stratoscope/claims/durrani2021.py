@@ -31,6 +31,10 @@ from stratoscope.results.probing import PUBLISHED, SOLVED, LayerProbes, NeuronPr
 INTERVAL = Interval(0.95, PERCENTILES)
 FEWEST_SENTENCES = 10
 """Test sentences below which an interval over resamples of them means nothing."""
+OVER_TEST = "the interval is over test sentences, for the probes as they were trained"
+OVER_SPLITS = "the interval is over sentences of all splits: penalties, ranking and probes are made anew"
+"""What intervals cover. Layers are not probed anew on other training sentences: 64 probes of every layer for each
+resample; so a verdict on layers is about these probes, and another training sample could change a close one."""
 SHIFT = 0.02
 """Mean depths closer than this are not called different."""
 
@@ -62,6 +66,7 @@ def _forgotten_above(result: Probing, *, base: str, tuned: str) -> Evidence:
         interval=INTERVAL,
         numbers={"loss_largest": float(loss[0, upper[worst]]), "loss_top": float(loss[0, -1])},
         words={"upper": spans([layers[k] for k in upper]), "worst": str(layers[upper[worst]])},
+        note=OVER_TEST,
     )
 
 
@@ -75,6 +80,7 @@ def _kept_below(result: Probing, *, base: str, tuned: str) -> Evidence:
         least_of=-loss[:, lower],
         numbers={"loss_mean": float(loss[0, lower].mean())},
         words={"lower": spans([layers[k] for k in lower]), "worst": str(layers[lower[worst]])},
+        note=OVER_TEST,
     )
 
 
@@ -99,6 +105,7 @@ def _less_distributed(result: Probing, *, base: str, tuned: str) -> Evidence:
             "top_tuned": two.top.value,
         },
         words={"share": f"{one.share:.0%}"},
+        note=OVER_SPLITS,
     )
 
 
@@ -110,6 +117,7 @@ def _neurons_move_down(result: Probing, *, base: str, tuned: str) -> Evidence:
         d=one - two,
         interval=result.over_splits,
         numbers={"depth_base": float(one[0]), "depth_tuned": float(two[0])},
+        note=OVER_SPLITS,
     )
 
 
@@ -123,6 +131,7 @@ def _schedule_suffices(result: Probing, *, model: str) -> Evidence:
         least_of=-loss,
         numbers={"loss_mean": float(loss[0].mean()), "loss_least": float(loss[0].min())},
         words={"worst": str(one.layers[worst])},
+        note=OVER_TEST,
     )
 
 

@@ -62,7 +62,7 @@ class Slope:
 
 def block_rows(weight: Tensor) -> int:
     """Rows whose scores are held at once."""
-    return max(128, min(2048, BLOCK_VALUES // (weight.shape[1] * weight.shape[2])))
+    return max(128, min(1024, BLOCK_VALUES // (weight.shape[1] * weight.shape[2])))
 
 
 def slope(features: Features, weight: Tensor, bias: Tensor, *, mean: Tensor, skip: int = 1) -> Slope:

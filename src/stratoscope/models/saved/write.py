@@ -14,6 +14,7 @@ from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.files import at_home, disk_errors
 from stratoscope.data.corpus import Corpus
 from stratoscope.data.extras import optional_module
+from stratoscope.data.tagged import SPLITS
 from stratoscope.models.saved.files import HDF5, INDEX, SUFFIXES, Floats
 from stratoscope.models.text.encoder import words_of
 from stratoscope.models.text.rows import Rows
@@ -69,9 +70,16 @@ class JsonWriter(Writer):
 
 
 def file_for(path: str | Path, label: str, *, several: bool) -> Path:
-    """Where the activations of a model are saved: the file given, or one with its name for each of several."""
+    """Where the activations of a model are saved: the file given, or one with its name for each of several.
+
+    The split stays last, `acts-train.hdf5` of `bert` in `acts-bert-train.hdf5`, so that `acts-bert.hdf5` stands for all
+    splits (`files.split_sources`).
+    """
     path = at_home(path)
-    return path.with_name(f"{path.stem}-{label.replace('/', '-')}{path.suffix}") if several else path
+    if not several:
+        return path
+    split = next((f"-{s}" for s in SPLITS if path.stem.endswith(f"-{s}")), "")
+    return path.with_name(f"{path.stem.removesuffix(split)}-{label.replace('/', '-')}{split}{path.suffix}")
 
 
 def check_target(path: Path, *, overwrite: bool) -> None:
