@@ -116,7 +116,9 @@ def test_compare_then_report_without_any_model(here: Path, home: Path, command: 
     assert "run/report.html" in ended.out
     assert "run/result.json" in ended.out
     assert "Traceback" not in ended.err
-    assert re.search(r"^reading .*\ba: [\d,]+ to do\nreading .*\ba: done in ", ended.err, flags=re.MULTILINE)
+    assert re.search(
+        r"^reading with 2 models: [\d,]+ to do\nreading with 2 models: done in ", ended.err, flags=re.MULTILINE
+    )
     assert re.search(r"^drawing: done in ", ended.err, flags=re.MULTILINE)
     result = Comparison.load("run")
     assert list(result) == ["svsim", "neuronsim@0.5"]

@@ -259,6 +259,8 @@ def test_word_pairs_are_a_seeded_sample_of_bounded_size() -> None:
     assert all(len(set(p.tolist())) == len(p) and p.max() < lengths[t] ** 2 for t, p in every.places.items())
     assert max(every.places[2]) > 100  # from all of the text
     assert len(sample_pairs(lengths, 5, seed=1).places) < 4
+    few = sample_pairs(np.full(100, 9), 60, seed=0)
+    assert sorted(len(p) for p in few.places.values()) == [3] * 20  # texts are held out whole: not all from two
     past = sample_pairs(lengths, 10**6, seed=0, causal=True)
     assert {t: len(p) for t, p in past.places.items()} == {1: 6, 2: 32, 3: 3, 5: 32}
     for t, places in past.places.items():

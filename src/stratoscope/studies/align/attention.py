@@ -26,6 +26,8 @@ ATTENTION = "attention"
 """The unit: rows are word pairs, columns the heads of a block."""
 FROM_A_TEXT = 32
 """Word pairs of one text at most: more texts say more than more pairs of one."""
+TEXTS = 20
+"""That few pairs come from at least, where there are so many: whole texts are held out."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +54,15 @@ def sample_pairs(lengths: IntArray, number: int, *, seed: int, causal: bool = Fa
     `causal` leaves out targets after their source, whose weight is 0 whatever the text.
     """
     rng, sampled, left = np.random.default_rng(seed), dict[int, IntArray](), number
+    few = min(FROM_A_TEXT, max(1, number // TEXTS))
+    sizes = lengths * (lengths + 1) // 2 if causal else lengths**2
+    most = few if np.minimum(sizes, few)[lengths > 1].sum() >= number else FROM_A_TEXT
     for text in rng.permutation(np.flatnonzero(lengths > 1)):  # a lone word attends to itself whatever the model
         if left <= 0:
             break
         words = int(lengths[text])
         places = np.flatnonzero(np.tri(words)) if causal else np.arange(words**2)
-        sampled[int(text)] = np.sort(rng.permutation(places)[:FROM_A_TEXT])
+        sampled[int(text)] = np.sort(rng.permutation(places)[:most])
         left -= len(sampled[int(text)])
     return WordPairs({text: sampled[text] for text in sorted(sampled)})
 
