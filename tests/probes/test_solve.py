@@ -138,3 +138,27 @@ def test_no_pass_gives_the_start_of_every_pair() -> None:
     assert start.passes == 0
     assert (value - solved.objective < 0.2).all()
     assert not torch.isfinite(start.objective).any()
+
+
+def test_without_penalties_the_loss_bounds_the_gap_where_tags_can_be_told_apart() -> None:
+    """The optimum is at infinity and 0: what steps gained says too little of what is left."""
+    case = planted(n=120, d=60, classes=4, seed=3)
+    fit = solve(case.features, Penalties.one(0.0, 0.0), gap=1e-3)
+    assert bool(fit.certified[0])
+    assert 0 < float(fit.objective[0]) == float(fit.gap[0]) <= 1e-3
+    assert float(accuracy(case.features, fit.weight, fit.bias)[0]) == 1
+
+
+def test_without_penalties_where_tags_overlap() -> None:
+    case, both = planted(n=900, d=12, classes=4, seed=4), Penalties(torch.tensor([0.0, 1e-3]), torch.zeros(2))
+    mean = case.x.mean(0)
+    free = LogisticRegression(C=np.inf, tol=1e-8, max_iter=5000).fit((case.x - mean).double().numpy(), case.y.numpy())
+    best = objective(case.x - mean, case.y, free.coef_.T, free.intercept_, 0, 0)
+    fit = solve(case.features, both, gap=1e-4)
+    assert best - 1e-6 <= float(fit.objective[0]) <= best + float(fit.gap[0]) + 1e-6
+    assert float(fit.gap[0]) <= 1e-4
+    own = objective(case.x, case.y, fit.weight[..., 0].double().numpy(), fit.bias[:, 0].numpy(), 0, 0)
+    assert own == pytest.approx(float(fit.objective[0]), abs=1e-5)  # at raw features
+    alone = solve(case.features, both[[1]], gap=1e-4)
+    assert torch.equal(fit.weight[..., 1:], alone.weight)
+    assert torch.equal(fit.bias[:, 1:], alone.bias)

@@ -8,15 +8,15 @@ and needs no pass. Near penalties share one column of weights until that costs a
 The gap F - F* is at most the smaller of two numbers. One is certified: the distance to a feasible point of the dual
 (see `lower_bound`). The other is what the second half of the passes in one metric gained: an upper estimate wherever
 the error falls at least as fast as 1 / passes, as it does for proximal gradient. Both are absolute, in nats per word.
-Where penalties are so weak that no dual point is near (the optimum may be at infinity), only the estimate is small; a
-fit says which of the two it is.
+Where penalties are so weak that no dual point is near, only the estimate is small; a fit says which of the two it is.
+The pair without penalties, whose optimum may be at infinity, is solved apart (`unpenalised`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -26,6 +26,7 @@ from stratoscope.probes.features import Features
 from stratoscope.probes.metric import LARGEST, Metric, of_tags
 from stratoscope.probes.mixing import Mixing
 from stratoscope.probes.objective import Penalties, Slope, slope
+from stratoscope.probes.unpenalised import unpenalised
 
 CURVATURE, LEAST, MOST = 0.14, 0.02, 0.5
 """c_k = 0.14 sqrt(pi_k) / sum_k pi_k sqrt(pi_k) of tags of share pi_k, within these ends; then from secants."""
@@ -298,6 +299,9 @@ def solve(
     neurons are solved side by side too.
     """
     first = moments(features) if first is None else first
+    free = penalties.l1 + penalties.l2 == 0
+    if free.any() and forbidden is None and passes > COMMON_PASSES:
+        return _with_unpenalised(features, penalties, free, gap, passes, first)
     d, pairs, classes = len(first.mean), len(penalties), features.classes
     root = first.shares.sqrt()
     c = (CURVATURE * root / (first.shares * root).sum()).clamp(LEAST, MOST)[:, None].expand(classes, pairs).clone()
@@ -324,6 +328,26 @@ def solve(
             some.step(forbidden)
             _work(some, done, features, first, forbidden, gap, passes)
     return done.fit(first, max(some.passes for some in [batch, *batches]))
+
+
+def _with_unpenalised(
+    features: Features, penalties: Penalties, free: Tensor, gap: float, passes: int, first: Moments
+) -> Fit:
+    """The same, with the pairs that have no penalty solved apart from the others."""
+    bias = first.shares.clamp(min=0.5 / len(features)).log()
+    mean, covariance = first.mean, first.covariance
+    found = unpenalised(features, bias, mean=mean, covariance=covariance, gap=gap, passes=passes)
+    done = _Done(len(mean), features.classes, len(penalties))
+    done.weight[..., free], done.bias[:, free] = found.weight[:, :, None], found.bias[:, None]
+    done.objective[free] = found.losses[-1]
+    done.gap[free], done.certified[free] = found.gap
+    alone = done.fit(first, len(found.losses))
+    if free.all():
+        return alone
+    rest = solve(features, penalties[~free], gap=gap, passes=passes, first=first)
+    for name in ("weight", "bias", "objective", "gap", "certified"):
+        getattr(alone, name)[..., ~free] = getattr(rest, name)
+    return replace(alone, passes=max(alone.passes, rest.passes))
 
 
 def _work(
