@@ -162,3 +162,14 @@ def test_without_penalties_where_tags_overlap() -> None:
     alone = solve(case.features, both[[1]], gap=1e-4)
     assert torch.equal(fit.weight[..., 1:], alone.weight)
     assert torch.equal(fit.bias[:, 1:], alone.bias)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0])
+def test_without_penalties_a_layer_may_be_constant_or_have_one_massive_neuron(scale: float) -> None:
+    case = planted(n=200, d=30, classes=3, seed=5)
+    x = case.x * scale
+    x[:, 0] *= 1e6
+    fit = solve(features_of(x, case.y, 3), Penalties.one(0.0, 0.0), gap=1e-2)
+    shares = case.y.bincount() / len(case.y)
+    assert torch.isfinite(fit.weight).all()
+    assert float(fit.objective[0]) <= float(-(shares * shares.log()).sum()) + 1e-6  # no worse than the tags' shares

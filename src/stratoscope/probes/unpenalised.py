@@ -47,7 +47,7 @@ def unpenalised(
     features: Features, bias: Tensor, *, mean: Tensor, covariance: Tensor, gap: float, passes: int
 ) -> Unpenalised:
     """Begin with these biases and weights of 0, and stop within the gap or after so many passes."""
-    root = torch.linalg.cholesky(covariance)
+    root = _root(covariance)
     turned, bias = torch.zeros(len(mean), len(bias)), bias.clone()
     best = Unpenalised(turned, bias)
 
@@ -70,3 +70,13 @@ def unpenalised(
             steps: Any = torch.optim.LBFGS([turned, bias], max_iter=passes, history_size=HISTORY, **how)
             steps.step(loss)
     return best
+
+
+def _root(covariance: Tensor) -> Tensor:
+    """Cholesky's factor; with more on the diagonal where layers are constant, or rounding leaves them no variance."""
+    size = covariance.diagonal().max().clamp(min=1e-30)
+    for more in (0.0, 1e-6, 1e-4, 1e-2):
+        root, failed = torch.linalg.cholesky_ex(covariance + more * size * torch.eye(len(covariance)))
+        if not int(failed):
+            break
+    return root
