@@ -75,6 +75,7 @@ def unpenalised(
 def _root(covariance: Tensor) -> Tensor:
     """Cholesky's factor; with more on the diagonal where layers are constant, or rounding leaves them no variance."""
     size = covariance.diagonal().max().clamp(min=1e-30)
+    root: Tensor = covariance
     for more in (0.0, 1e-6, 1e-4, 1e-2):
         root, failed = torch.linalg.cholesky_ex(covariance + more * size * torch.eye(len(covariance)))
         if not int(failed):
