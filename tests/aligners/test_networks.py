@@ -1,5 +1,6 @@
 """Networks: bijections at any weights, recovery of a known one, best on held-out rows, the published recipe."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,19 @@ from stratoscope.aligners import training
 from stratoscope.aligners.fit import METHODS, fit_map, fit_spaces, spaces
 from stratoscope.aligners.linear import LAMBDAS, MOST_CONDITION, SHARES, shrunk_ridge
 from stratoscope.aligners.maps import RECORD, WEIGHTS, Map
-from stratoscope.aligners.networks import BOUND, Coupling, Flow, PaperFlow
+from stratoscope.aligners.networks import BOUND, Coupling, Flow, Free, PaperFlow
 from stratoscope.aligners.recovery import principal_components, random_bijection
-from stratoscope.aligners.training import Dense, Schedule, fit_network, fit_paper, train
+from stratoscope.aligners.training import (
+    NARROW,
+    PAPER_LAST,
+    PAPER_STEPS,
+    Dense,
+    Schedule,
+    fit_network,
+    fit_paper,
+    recipe,
+    train,
+)
 from stratoscope.core.errors import DamagedResultError, StratoscopeError
 
 
@@ -110,10 +121,9 @@ def test_what_is_trained_again_is_the_start_of_all_rows_for_the_steps_that_were_
     g = fit_network(method, *pair, schedule=schedule)
     (first, choosing), (second, last) = seen
     part = tuple(s.without_held(0) for s in pair)
-    linear = "shrunk" if method == "inn" else "ridge"
     scale = float(torch.cov(y.T, correction=0).trace() / 6) ** 0.5
     for start, known in ((first, part), (second, pair)):
-        slope = fit_spaces(*known, linear).weight
+        slope = fit_spaces(*known, "shrunk").weight
         torch.testing.assert_close(start * scale, (x - x.mean(0)) @ slope, rtol=0, atol=1e-4 * scale)
     assert torch.equal(choosing["held"], pair[0].held)
     assert "stop" not in choosing
@@ -121,15 +131,50 @@ def test_what_is_trained_again_is_the_start_of_all_rows_for_the_steps_that_were_
     assert "held" not in last
 
 
-def test_the_rate_of_every_step_is_that_of_the_schedule() -> None:
-    """One weight with a constant gradient: AdamW moves it by the rate, times its sign."""
-    model = Dense(torch.eye(2), Flow(2, couplings=2, width=3))
-    for p in model.network.parameters():
+@pytest.mark.parametrize("kind", [Flow, Free])
+def test_the_rate_of_every_step_is_that_of_the_schedule(kind: type[Flow] | type[Free]) -> None:
+    """One weight with a constant gradient: AdamW moves it by the rate, times its sign, and does not let it decay."""
+    network = Flow(2, couplings=2, width=3) if kind is Flow else Free(2, 2, width=3)
+    model = Dense(torch.eye(2), network)
+    for p in network.parameters():
         p.requires_grad_(False)
-    schedule, x = Schedule(steps=10, warmup=0.2, linear_lr=1e-4), torch.eye(2)
+    weight = model.weight
+    if isinstance(network, Free):
+        weight = network.linear.weight.requires_grad_(True)
+        network.linear.weight.data = torch.eye(2)
+        model.weight.requires_grad_(False)
+    schedule, x = Schedule(steps=10, warmup=0.2, linear_lr=1e-4, decay=10.0), torch.eye(2)
     train(model, x, x + 100, schedule, seed=0)
-    moved = float(model.weight.detach()[0, 0]) - 1
+    moved = float(weight.detach()[0, 0]) - 1
     assert moved == pytest.approx(1e-4 * sum(schedule.rate(k) for k in range(10)), rel=1e-2)
+
+
+def test_a_network_that_need_not_be_a_bijection_gains_over_its_start() -> None:
+    """In a space too wide for the narrow recipe: its steps are not so large that rows are only learnt by heart."""
+    d = NARROW + 2
+    x = normal(900, d) @ torch.logspace(0, -2, d, dtype=torch.float64).diag()
+    y = x @ normal(d, 20, seed=1) / 4 + x[:, :2].square() @ normal(2, 20, seed=3) / 12 + normal(900, 20, seed=4) / 10
+    (fitted, judged), (target, truth) = x.split(600), y.split(600)
+    pair = spaces(fitted, target)
+    schedule, _ = recipe("mlp", d)
+
+    def error(g: Map) -> float:
+        return float((g(judged) - truth).square().sum() / (truth - truth.mean(0)).square().sum())
+
+    free = fit_network("mlp", *pair, schedule=replace(schedule, steps=80))
+    assert free.chosen["best_step"] >= 40
+    assert error(free) < 0.45 * error(fit_spaces(*pair, "shrunk"))
+
+
+@pytest.mark.parametrize("method", ["inn", "mlp"])
+def test_the_published_schedule_changes_nothing_after_the_steps_that_are_taken(method: str) -> None:
+    x, y = normal(64, 4), normal(64, 4, seed=1)
+    pair = spaces(x, y)
+    early, whole = (fit_paper(method, *pair, last=k) for k in (PAPER_LAST, PAPER_STEPS))
+    torch.testing.assert_close(early(x), whole(x), rtol=0, atol=1e-6)
+    assert early.chosen == {"paper": True, "steps": 3000, "left_out": 2000}
+    half = fit_paper(method, *pair, last=PAPER_LAST // 10)  # which would not have been enough
+    assert float((half(x) - whole(x)).abs().max()) > 1e-5
 
 
 def test_the_warm_start_is_well_conditioned_where_ridge_is_not() -> None:
@@ -218,12 +263,12 @@ def test_training_ends_where_held_out_rows_gain_no_more_and_starts_again_with_al
 def test_the_published_recipe_barely_moves_its_weights() -> None:
     x, y = normal(64, 4), normal(64, 4, seed=1)
     pair = spaces(x, y)
-    before, after = (fit_paper("inn", *pair, steps=k).network for k in (0, 40))
+    before, after = (fit_paper("inn", *pair, last=k).network for k in (0, 40))
     assert isinstance(before, PaperFlow)
     assert isinstance(after, PaperFlow)
     moved = max(float((a - b).abs().max()) for a, b in zip(before.parameters(), after.parameters(), strict=True))
     assert 0 < moved < 1e-4
-    g = fit_paper("mlp", *pair, steps=2)
+    g = fit_paper("mlp", *pair, last=2)
     assert not g.invertible
 
 

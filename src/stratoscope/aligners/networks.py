@@ -37,6 +37,11 @@ class Network(nn.Module):
         self.shape: dict[str, Any] = shape
         """What it is built again from."""
 
+    @property
+    def started(self) -> list[nn.Parameter]:
+        """Parameters that an exact linear map gives it to start with."""
+        return []
+
     def inverse(self, y: Tensor) -> Tensor:
         """The rows that it sends to `y`."""
         raise NotImplementedError
@@ -141,6 +146,10 @@ class Free(Network):
         self.linear, self.net = nn.Linear(features, targets, bias=False), mlp(features, width, width, targets)
         for p in self.net[-1].parameters():
             nn.init.zeros_(p)
+
+    @property
+    def started(self) -> list[nn.Parameter]:
+        return [self.linear.weight]
 
     def forward(self, x: Tensor) -> Tensor:
         mapped: Tensor = self.linear(x) + self.net(x)

@@ -9,7 +9,7 @@ from functools import cache
 
 from stratoscope.aligners.fit import NETWORK
 from stratoscope.aligners.networks import PaperFlow
-from stratoscope.aligners.training import PAPER_BATCH, PAPER_STEPS, recipe, untrained
+from stratoscope.aligners.training import PAPER_BATCH, PAPER_LAST, recipe, untrained
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.progress import Silent
 from stratoscope.data.readers import read_corpus
@@ -174,8 +174,8 @@ def _aligning(job: Job, sides: Sequence[tuple[int, int]]) -> float:
 
 def _fitting(methods: Sequence[str], rows: float, width: int, *, paper: bool) -> float:
     """Exact maps by decompositions of both spaces, networks by passes over the rows."""
-    schedule, _ = recipe(width)
-    steps, batch = (PAPER_STEPS, PAPER_BATCH) if paper else (STEPS * schedule.steps, schedule.batch)
+    schedule, _ = recipe("inn", width)
+    steps, batch = (PAPER_LAST, PAPER_BATCH) if paper else (STEPS * schedule.steps, schedule.batch)
     flop = rows * EXACT * width**2
     for method in set(methods) & set(NETWORK):
         network = untrained(method, width, width, paper=paper)
