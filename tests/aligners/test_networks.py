@@ -295,6 +295,8 @@ def test_a_map_is_its_formula_both_ways() -> None:
     with torch.no_grad():
         torch.testing.assert_close(g(x), my + 0.2 * network((x - mx) / 3.0 @ a))
     torch.testing.assert_close(g.inverse(g(x)), x)
+    assert repr(g) == "Map('inn', 4 to 4 features, paper-flow, invertible)"
+    assert repr(fit_map(x.repeat(4, 1), x.repeat(4, 1)[:, :2])) == "Map('ridge', 4 to 2 features, not invertible)"
 
 
 def test_a_damaged_or_missing_map_is_an_error(tmp_path: Path) -> None:

@@ -301,6 +301,7 @@ def test_a_method_that_the_rows_rule_out_is_missing_with_its_reason(checkpoints:
     models = [checkpoints / "base", checkpoints / "other"]
     result = align(*models, data=texts(70), options=replace(options, layers=(1, 2)))
     assert {"linreg", "ridge"} < set(result.methods)
+    assert result.warnings[0].startswith("cca")  # before what is said of the rows: a console shows the first
     notes = {w.split()[0]: w for w in result.warnings}
     assert "missing for 2 of 2 pairs of layers: cca needs more rows than directions" in notes["cca"]
     assert "a bijection needs spaces of one width, got 32 and 48" in notes["inn"]
@@ -314,9 +315,17 @@ def test_what_cannot_be_aligned_is_refused(checkpoints: Path) -> None:
         ([base, other], AlignOptions(layer=1, layers=(1, 2)), "one of --layer and --layers"),
         ([base, other], AlignOptions(method=("rdige",)), "did you mean 'ridge'"),
         ([base, other], AlignOptions(method=()), "at least one --method"),
+        ([base, other], AlignOptions(method=("ridge", "cca"), paper=True), "got --method ridge cca; add inn or mlp"),
+        ([base, other], AlignOptions(unit="attenton"), "did you mean 'attention'"),
+        ([base, checkpoints / "other"], AlignOptions(**QUICK | {"method": ("inn",)}), "one width, got 32 and 48"),
     ]:
         with pytest.raises(StratoscopeError, match=word):
             align(*models, data=texts(), options=options)
+    with pytest.raises(StratoscopeError, match=r"at least two models --before, .* got 1"):
+        align(base, other, before=[base], data=texts(), options=AlignOptions(**QUICK))
+    few = AlignOptions(**QUICK | {"method": ("cca",), "train": 40, "test": 30}, layers=(1, 2))
+    with pytest.raises(StratoscopeError, match="no map could be fitted: cca is missing for 2 of 2 pairs"):
+        align(base, checkpoints / "other", data=texts(70), options=few)
     with pytest.raises(StratoscopeError, match="at least 20 rows to fit maps on, got 16 of the 24 there are"):
         align(base, other, data=texts(24), options=AlignOptions(**QUICK))
     with pytest.raises(StratoscopeError, match="at least 10 rows to judge them on, got 6 of the 26 there are"):

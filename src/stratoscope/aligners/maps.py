@@ -60,6 +60,10 @@ class Map:
             z = z if self.network is None else self.network.inverse(z)
             return _like(rows, self.mean_x + self.scale_x * (z @ self._back))
 
+    def __repr__(self) -> str:
+        (d, q), network = self.weight.shape, "" if self.network is None else f", {self.network.name}"
+        return f"Map({self.method!r}, {d} to {q} features{network}, {'' if self.invertible else 'not '}invertible)"
+
     @cached_property
     def condition(self) -> float:
         """Condition number of A: how much an error in y can grow on its way back."""

@@ -22,8 +22,6 @@ from stratoscope.runs.run import Item, Run, Tensors
 from stratoscope.statistics.rows import MemoryRows
 from stratoscope.studies.attention.plan import AttentionPlan
 
-ATTENTION = "attention"
-"""The unit: rows are word pairs, columns the heads of a block."""
 FROM_A_TEXT = 32
 """Word pairs of one text at most: more texts say more than more pairs of one."""
 TEXTS = 20

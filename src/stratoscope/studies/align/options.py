@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from stratoscope.core.errors import StratoscopeError
+from stratoscope.core.names import UNITS
 from stratoscope.core.options import Working, batch_tokens, length, memory, option, overwrite, parse_layers, seed
 
 FEWEST_TRAIN_ROWS = 40
+ATTENTION = "attention"
+"""The unit whose rows are word pairs, and columns the heads of a block."""
 
 
 def parse_numbers(text: str) -> tuple[int, ...]:
@@ -36,14 +39,18 @@ def test() -> Any:
 
 
 def paper() -> Any:
-    return option(False, "Networks and schedule as Ren et al. 2023 published them.")
+    return option(False, "Networks and schedule as Ren et al. 2023 published them; minutes for every map.")
 
 
 @dataclass(frozen=True)
 class AlignOptions(Working):
     """How to align layers of models: flags, YAML keys and keywords are these fields."""
 
-    unit: str = option("mean", "What a row is: word, cls, mean, token, or attention (word pairs by heads).")
+    unit: str = option(
+        "mean",
+        "What a row is: word, cls, mean, token, or attention (word pairs by heads).",
+        choices=(*UNITS, ATTENTION),
+    )
     method: tuple[str, ...] = methods()
     layer: int | None = option(None, "One layer only, whose map is kept; 0 = embeddings.", least=0)
     layers: tuple[int, ...] | None = option(None, "Only these layers, e.g. '0,3-6'.", parse=parse_layers)

@@ -21,7 +21,7 @@ from stratoscope.results.alignment import IDENTITY, SHUFFLED, Recovered, Recover
 from stratoscope.runs.run import Draw, Item, Run, Tensors
 from stratoscope.statistics.rows import gather
 from stratoscope.studies.align.options import FEWEST_TRAIN_ROWS, RecoveryOptions
-from stratoscope.studies.align.work import chosen_methods, fit_items, fit_rows, missing
+from stratoscope.studies.align.work import check_fitted, chosen_methods, fit_items, fit_rows, missing
 from stratoscope.studies.asked import Model, chosen, data_asked, models_asked, request_for, run_study, spec_of
 from stratoscope.studies.compare.options import CompareOptions
 from stratoscope.studies.compare.plan import Plan, make_plan
@@ -96,6 +96,7 @@ def _compute(plan: Plan | None, methods: tuple[str, ...], options: RecoveryOptio
     key = [plan.key if plan else "normal", max(options.train), options.test, options.layer, options.seed]
     shared = {"rows": principal_components(rows, max(options.dim)), "test": options.test}
     parts = running.map(_recover, items, name="recovery", key=key, label="recovering", shared=shared)
+    check_fitted(options.method, parts)
     recovered = [
         Recovered(item["features"], item["train"], item["truth"], _scored(method, part, item, options.seed))
         for item, part in zip(items, parts, strict=True)

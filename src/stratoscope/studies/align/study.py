@@ -22,6 +22,7 @@ from stratoscope.claims import judge_alignment
 from stratoscope.core.curve import Curve
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.matrix import Layer, Matrix
+from stratoscope.core.options import check_names
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.value import spread
 from stratoscope.data.corpus import Corpus
@@ -29,9 +30,10 @@ from stratoscope.models.text.encoder import IntArray
 from stratoscope.results.alignment import IDENTITY, SHUFFLED, Alignment, LayerFit
 from stratoscope.runs.run import Draw, Run
 from stratoscope.statistics.rows import LayerRows
-from stratoscope.studies.align.attention import ATTENTION, FROM_A_TEXT, WordPairs, any_causal, read_pairs, sample_pairs
-from stratoscope.studies.align.options import AlignOptions
+from stratoscope.studies.align.attention import FROM_A_TEXT, WordPairs, any_causal, read_pairs, sample_pairs
+from stratoscope.studies.align.options import ATTENTION, AlignOptions
 from stratoscope.studies.align.work import (
+    check_fitted,
     chosen_methods,
     cross_layer,
     fit_items,
@@ -141,8 +143,11 @@ def align(
     the last model, whose maps to it show how well any could do. Further keywords are the fields of `AlignOptions`.
     """
     options, progress = chosen(AlignOptions, options, keywords), progress or Silent()
+    check_names(options)
     if len(models) < 2:
         raise StratoscopeError(f"expected at least two models to align, got {len(models)}")
+    if len(before) == 1:
+        raise StratoscopeError("expected at least two models --before, which are aligned with each other, got 1")
     if options.layer is not None and options.layers is not None:
         raise StratoscopeError("expected one of --layer and --layers, got both")
     methods = chosen_methods(options.method, paper=options.paper)
@@ -152,6 +157,7 @@ def align(
         attention = plan_attention(every, data, AttentionOptions(**given | {"measures": ("js",)}), progress)
     plan = attention.words if attention else make_plan(every, data, how, progress)
     work = Work(plan, len(models), len(before), methods, options, attention)
+    _check_widths(work)
     for side, least, what in zip(
         work.sides, (FEWEST_ROWS, FEWEST_TEST_ROWS), ("fit maps on", "judge them on"), strict=True
     ):
@@ -174,6 +180,15 @@ def align(
         progress=progress,
         draw=draw,
     )
+
+
+def _check_widths(work: Work) -> None:
+    """Refuse, before any work, to look for bijections alone between spaces that all differ in width."""
+    widths = [[work.axis[work.place[m, k]][1] for m in (a, b)] for _, a, b in work.pairs for k in work.layers(a, b)]
+    if set(work.options.method) == {"inn"} and not any(x == y for x, y in widths):
+        raise StratoscopeError(
+            f"a bijection needs spaces of one width, got {' and '.join(map(str, widths[0]))}; use ridge or mlp"
+        )
 
 
 def comparing(options: AlignOptions) -> CompareOptions:
@@ -205,6 +220,7 @@ def compute(work: Work, rows: LayerRows, running: Run) -> Alignment:
             items += [{**item, "keep": alone and group == MODELS} for item in some]
             of += [(group, a, b, k)] * len(some)
     parts = running.map(fit_layers, items, name="maps", key=key, label="fitting maps", shared=shared)
+    check_fitted(o.method, parts)
     fits = [f for where, part, item in zip(of, parts, items, strict=True) for f in _fits(work, where, part, item)]
     kept = next((p for p in reversed(parts) if "record" in p), None) if alone else None
     result = Alignment(
@@ -215,7 +231,7 @@ def compute(work: Work, rows: LayerRows, running: Run) -> Alignment:
         norms=() if work.attention else tuple(norms(work, running, shared, key)),
         map_record={} if kept is None else json.loads(read_bytes(kept["record"])),
         map_tensors={} if kept is None else {k[4:]: v.numpy() for k, v in kept.items() if k.startswith("map.")},
-        warnings=(*plan.notes, *_few(work), *missing(work.methods, parts)),
+        warnings=(*missing(work.methods, parts), *plan.notes, *_few(work)),
         provenance=plan.provenance,
     )
     return replace(result, statements=judge_alignment(result))

@@ -31,6 +31,8 @@ def chosen_methods(asked: Sequence[str], *, paper: bool = False) -> tuple[str, .
         check_method(name, paper=paper and name in NETWORK)
     if not names:
         raise StratoscopeError("expected at least one --method, got none")
+    if paper and not set(names) & set(NETWORK):
+        raise StratoscopeError(f"--paper gives the published networks, got --method {' '.join(names)}; add inn or mlp")
     baselines = ("linreg", "ridge", "shrunk") if any(name in NETWORK for name in names) else ()
     return tuple(m for m in METHODS if m in (*names, *baselines))
 
@@ -110,6 +112,13 @@ def missing(methods: Sequence[str], parts: Sequence[Tensors]) -> list[str]:
         if reasons:
             notes.append(f"{method} is missing for {len(reasons)} of {of} pairs of layers: {reasons[0]}")
     return notes
+
+
+def check_fitted(asked: Sequence[str], parts: Sequence[Tensors]) -> None:
+    """Refuse a result without a single map of those asked for."""
+    names = METHODS if ALL in asked else tuple(asked)
+    if not any(f"squares.{method}" in p for p in parts for method in names):
+        raise StratoscopeError(f"no map could be fitted: {missing(names, parts)[0]}")
 
 
 def cross_layer(shared: Mapping[str, Any], item: Item) -> Tensors:

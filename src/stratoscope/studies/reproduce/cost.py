@@ -20,7 +20,8 @@ from stratoscope.models.open.loading import ModelSpec
 from stratoscope.models.saved.source import survey_source
 from stratoscope.models.text.encoder import words_of
 from stratoscope.models.train.trainer import planned_steps
-from stratoscope.studies.align.attention import ATTENTION, FROM_A_TEXT
+from stratoscope.studies.align.attention import FROM_A_TEXT
+from stratoscope.studies.align.options import ATTENTION
 from stratoscope.studies.align.work import NORM_RESAMPLES, chosen_methods
 from stratoscope.studies.finetune.recipes import resolve
 from stratoscope.studies.probing.options import ProbeOptions
