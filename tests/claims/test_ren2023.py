@@ -10,7 +10,7 @@ import pytest
 
 from stratoscope.claims import judge_alignment, judge_injection, judge_recovery
 from stratoscope.core.curve import Curve
-from stratoscope.core.matrix import Layer
+from stratoscope.core.matrix import Layer, Matrix
 from stratoscope.core.model import ModelInfo
 from stratoscope.core.statement import FAILS, HOLDS, OPEN, Statement
 from stratoscope.core.value import BOOTSTRAP, Interval, Value
@@ -60,6 +60,35 @@ def test_fine_tuning_lowers_alignment_is_a_paired_difference() -> None:
     assert found.value.value == pytest.approx(0.15)
     assert found.value.high - found.value.low < 1e-9  # the same rows move both
     assert not [s for s in judge_alignment(alignment({"ridge": [0.1, 0.2]})) if "tuning-lowers" in s.id]
+
+
+def test_near_layers_align_better_than_far_ones_among_the_blocks_of_one_model() -> None:
+    """Neighbours are off by 0.1, blocks two and three apart by 0.2 and 0.6; layer 0 and other models do not count."""
+    axis, apart = tuple(Layer("a", k) for k in range(5)), np.abs(np.subtract.outer(np.arange(5), np.arange(5)))
+    errors = np.array([0, 0.1, 0.2, 0.6, 9])[apart]
+    errors[0] = errors[:, 0] = 5
+    drawn = errors + 0.01 * NOISE[:, None, None] * (apart > 1)
+    own = Matrix("ridge error", axis, axis, errors, replicates=drawn)
+    other = replace(own, columns=tuple(Layer("b", k) for k in range(5)))
+    every = judge_alignment(Alignment((), {"unit": "mean"}, alignment({"ridge": [0, 1]}).fits, matrices=(other, own)))
+    (found,) = (s for s in every if s.id.startswith("ren2023-near"))
+    assert (found.verdict, found.about) == (HOLDS, {"model": "a", "unit": "mean"})
+    assert found.numbers == pytest.approx({"near": 0.1, "far": (4 * 0.2 + 2 * 0.6) / 6})
+    assert found.value.value == pytest.approx(1 / 3 - 0.1)
+    assert found.value.high - found.value.low == pytest.approx(0.01 * np.ptp(np.quantile(NOISE, [0.025, 0.975])))
+
+    def verdict(**changed: Any) -> tuple[str, str]:
+        result = replace(alignment({"ridge": [0, 1]}), matrices=(replace(own, **changed),))
+        found = judged(judge_alignment(result), "near-align-better")
+        return found.verdict, found.reason.partition(":")[0]
+
+    flat = np.full_like(errors, 0.3)
+    assert verdict(values=flat, replicates=flat + 0 * drawn)[0] == FAILS
+    missing = np.where(apart == 1, np.nan, errors)
+    assert verdict(values=missing, replicates=None) == (OPEN, "constant layers")
+    assert verdict(replicates=None)[0] == OPEN
+    few = {"rows": axis[:4], "columns": axis[:4], "values": errors[:4, :4], "replicates": None}
+    assert verdict(**few) == (OPEN, "too few layers")
 
 
 def test_attention_stays_alignable_unless_its_error_grows() -> None:

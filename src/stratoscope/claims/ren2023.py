@@ -21,6 +21,7 @@ from stratoscope.claims.claim import (
 )
 from stratoscope.claims.judge import statement, unknown, weigh
 from stratoscope.core.curve import Curve
+from stratoscope.core.matrix import Matrix
 from stratoscope.core.statement import Statement
 from stratoscope.core.value import PERCENTILES, Interval, Values
 from stratoscope.results.alignment import Alignment, Fit, Injection, Recovery
@@ -115,6 +116,22 @@ def norm_drops(curve: Curve) -> Evidence:
     return Evidence(rest - upper, curve.interval, {"rest": float(rest[0]), "top": float(upper[0])})
 
 
+def near_align_better(matrix: Matrix) -> Evidence:
+    """Of maps among the layers of one model; those half as many blocks apart as there are, or more, are far."""
+    blocks = [k for k, layer in enumerate(matrix.rows) if layer.index]
+    if len(blocks) < FEWEST_LAYERS:
+        raise CannotTellError(FEW_LAYERS, f"{len(blocks)} blocks; expected at least {FEWEST_LAYERS}")
+    drawn = matrix.values[None, :0] if matrix.replicates is None else matrix.replicates
+    values = np.concatenate([matrix.values[None], drawn.reshape(-1, *matrix.values.shape)])[:, blocks][:, :, blocks]
+    if np.isnan(values[0]).any():
+        raise CannotTellError(CONSTANT, "a block does not vary over the rows")
+    place = np.arange(len(blocks))
+    apart = np.abs(place[:, None] - place)
+    near, far = values[:, apart == 1].mean(1), values[:, apart >= len(blocks) / 2].mean(1)
+    interval = None if matrix.replicates is None else OVER_ROWS
+    return Evidence(far - near, interval, {"near": float(near[0]), "far": float(far[0])})
+
+
 def injection_keeps(result: Injection, *, method: str) -> Evidence:
     second = result.own[1]
     one = next(i for i in result.injected if i.name == method)
@@ -157,12 +174,21 @@ NORM_DROPS = Claim(
     "a clear difference", "The nuclear norm is {rest} of its largest in lower blocks and {top} at the top ({D} less)",
     norm_drops,
 )  # fmt: skip
+NEAR_BETTER = Claim(
+    "ren2023-near-align-better", "Layers next to each other align better than layers far apart.", f"{PAPER}, Fig. 3",
+    "mean relative error between blocks half the model apart or more, minus that between neighbours", CLEAR_DIFFERENCE,
+    "a clear difference of errors",
+    "Among the blocks of {model}, the relative error of ridge is {near} between neighbours and {far} between distant"
+    " ones ({D} more)", near_align_better,
+)  # fmt: skip
 INJECTION_KEEPS = Claim(
     "ren2023-injection-keeps-accuracy", "A state mapped from another model keeps the task accuracy.",
     f"{PAPER}, Table 5", "metric with the mapped state minus the model's own", -ONE_POINT, "a loss of one point",
     "The head of {second} scores {injected} on {method} states of {first} and {own} on its own ({D})", injection_keeps,
 )  # fmt: skip
-CLAIMS = (LOWER_BETTER, TUNING_LOWERS, ATTENTION_STAYS, INN_BEATS, INN_RECOVERS, NORM_DROPS, INJECTION_KEEPS)
+CLAIMS = (
+    LOWER_BETTER, TUNING_LOWERS, ATTENTION_STAYS, INN_BEATS, INN_RECOVERS, NORM_DROPS, NEAR_BETTER, INJECTION_KEEPS
+)  # fmt: skip
 
 
 def _judged(
@@ -185,6 +211,8 @@ def judge_alignment(result: Alignment) -> tuple[Statement, ...]:
         statements.append(_judged(tuned, result, {"method": method, "unit": unit}, method=method))
     if INN in result.methods:
         statements.append(_judged(INN_BEATS, result, {"unit": unit}))
+    itself = [m for m in result.matrices if m.rows == m.columns and len(m.rows) > 1]
+    statements += [_judged(NEAR_BETTER, m, {"model": m.rows[0].model, "unit": unit}) for m in itself]
     return (*statements, *(_judged(NORM_DROPS, c, {"model": c.name, "unit": unit}) for c in result.norms if several))
 
 

@@ -280,8 +280,8 @@ def matrices(work: Work, running: Run, shared: Mapping[str, Any], key: Any) -> I
     half = len(own[first])
     for name, part in ((f"{first} to {second}", slice(half, None)), (f"{first} to itself", slice(0, half))):
         down, across = tuple(layers[k] for k in own[first]), tuple(layers[k] for k in columns[part])
-        v, a, b = (m[..., part] for m in (values, low, high))
-        yield Matrix(f"ridge error, {name}", down, across, v, a, b, INTERVAL)
+        v, a, b, every = (m[..., part] for m in (values, low, high, drawn))
+        yield Matrix(f"ridge error, {name}", down, across, v, a, b, INTERVAL, every)
 
 
 def norms(work: Work, running: Run, shared: Mapping[str, Any], key: Any) -> Iterator[Curve]:
