@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import report_cases as cases
 
+from stratoscope.core.matrix import Layer
 from stratoscope.core.model import ModelInfo
 from stratoscope.core.value import Value
 from stratoscope.report.outline import answer, sections_of
@@ -264,3 +265,24 @@ def test_more_models_than_two_pairs_do_not_flood_the_cards():
         ModelInfo(n, n, "bert", 5, 8, n, base=None if n == "base" else "base") for n in ["base", "a", "b", "c", "d"]
     )
     assert len(cards(dataclasses.replace(study, models=models))) <= 4
+
+
+def test_every_method_is_averaged_over_blocks_and_pairs_with_an_interval_of_the_mean():
+    result = cases.alignment()
+    fits = [f.fit for f in result.fits if (f.group, f.fit.method) == ("models", "inn")]
+    embeddings = dataclasses.replace(
+        result.fits[0], x=Layer("seed-0", 0), fit=dataclasses.replace(fits[0], error=Value(9))
+    )
+    result = dataclasses.replace(result, fits=(*result.fits, embeddings))  # which are no block
+    page = sections_of(result)
+    (table,) = [t for s in page.sections for t in s.tables if t.id == "means"]
+    rows = {row[0]: row[1:] for row in table.rows}
+    error, mse, deviation, inversion = rows["inn"]
+    assert error.value == pytest.approx(sum(f.error.value for f in fits) / len(fits))
+    drawn = sum(f.replicates for f in fits) / len(fits)
+    assert (error.low, error.high) == pytest.approx(np.quantile(drawn, [0.025, 0.975]))
+    assert mse == pytest.approx(np.mean([f.mse.value for f in fits]))
+    assert deviation == pytest.approx(np.std([f.mse.value for f in fits]))
+    assert inversion == 3e-8
+    assert {"ridge", "inn, before fine-tuning", "identity", "ridge on shuffled pairs"} < set(rows)
+    assert rows["inn, before fine-tuning"] != rows["inn"]
