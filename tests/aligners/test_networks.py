@@ -123,7 +123,7 @@ def test_what_is_trained_again_is_the_start_of_all_rows_for_the_steps_that_were_
     part = tuple(s.without_held(0) for s in pair)
     scale = float(torch.cov(y.T, correction=0).trace() / 6) ** 0.5
     for start, known in ((first, part), (second, pair)):
-        slope = fit_spaces(*known, "shrunk").weight
+        slope = fit_spaces(known[0], known[1], "shrunk").weight
         torch.testing.assert_close(start * scale, (x - x.mean(0)) @ slope, rtol=0, atol=1e-4 * scale)
     assert torch.equal(choosing["held"], pair[0].held)
     assert "stop" not in choosing
@@ -138,10 +138,10 @@ def test_the_rate_of_every_step_is_that_of_the_schedule(kind: type[Flow] | type[
     model = Dense(torch.eye(2), network)
     for p in network.parameters():
         p.requires_grad_(False)
-    weight = model.weight
+    weight: Tensor = model.weight
     if isinstance(network, Free):
         weight = network.linear.weight.requires_grad_(True)
-        network.linear.weight.data = torch.eye(2)
+        weight.data = torch.eye(2)
         model.weight.requires_grad_(False)
     schedule, x = Schedule(steps=10, warmup=0.2, linear_lr=1e-4, decay=10.0), torch.eye(2)
     train(model, x, x + 100, schedule, seed=0)

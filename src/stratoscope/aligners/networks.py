@@ -149,7 +149,7 @@ class Free(Network):
 
     @property
     def started(self) -> list[nn.Parameter]:
-        return [self.linear.weight]
+        return list(self.linear.parameters())
 
     def forward(self, x: Tensor) -> Tensor:
         mapped: Tensor = self.linear(x) + self.net(x)
