@@ -259,8 +259,10 @@ def test_word_pairs_are_a_seeded_sample_of_bounded_size() -> None:
     assert all(len(set(p.tolist())) == len(p) and p.max() < lengths[t] ** 2 for t, p in every.places.items())
     assert max(every.places[2]) > 100  # from all of the text
     assert len(sample_pairs(lengths, 5, seed=1).places) < 4
-    few = sample_pairs(np.full(100, 9), 60, seed=0)
-    assert sorted(len(p) for p in few.places.values()) == [3] * 20  # texts are held out whole: not all from two
+    for number, texts_each in ((60, (60, 1)), (320, (80, 4)), (3000, (100, 30)), (9000, (100, 32))):
+        many = sample_pairs(np.full(100, 9), number, seed=0)  # as many texts as there are, and few pairs of each
+        assert (len(many.places), {len(p) for p in many.places.values()}) == (texts_each[0], {texts_each[1]})
+    assert {len(p) for p in sample_pairs(np.full(2000, 9), 1200, seed=0).places.values()} == {3}  # 400 texts will do
     past = sample_pairs(lengths, 10**6, seed=0, causal=True)
     assert {t: len(p) for t, p in past.places.items()} == {1: 6, 2: 32, 3: 3, 5: 32}
     for t, places in past.places.items():

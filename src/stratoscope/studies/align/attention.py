@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -23,9 +24,9 @@ from stratoscope.statistics.rows import MemoryRows
 from stratoscope.studies.attention.plan import AttentionPlan
 
 FROM_A_TEXT = 32
-"""Word pairs of one text at most: more texts say more than more pairs of one."""
-TEXTS = 20
-"""That few pairs come from at least, where there are so many: whole texts are held out."""
+"""Word pairs of one text at most."""
+TEXTS = 400
+"""That pairs come from, where there are so many: more texts say more than more pairs of one, and are held out whole."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,9 @@ def sample_pairs(lengths: IntArray, number: int, *, seed: int, causal: bool = Fa
     `causal` leaves out targets after their source, whose weight is 0 whatever the text.
     """
     rng, sampled, left = np.random.default_rng(seed), dict[int, IntArray](), number
-    few = min(FROM_A_TEXT, max(1, number // TEXTS))
-    sizes = lengths * (lengths + 1) // 2 if causal else lengths**2
-    most = few if np.minimum(sizes, few)[lengths > 1].sum() >= number else FROM_A_TEXT
+    sizes = (lengths * (lengths + 1) // 2 if causal else lengths**2)[lengths > 1]
+    few = range(max(1, math.ceil(number / TEXTS)), FROM_A_TEXT)
+    most = next((k for k in few if np.minimum(sizes, k).sum() >= number), FROM_A_TEXT)
     for text in rng.permutation(np.flatnonzero(lengths > 1)):  # a lone word attends to itself whatever the model
         if left <= 0:
             break

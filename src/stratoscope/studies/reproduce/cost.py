@@ -20,7 +20,7 @@ from stratoscope.models.open.loading import ModelSpec
 from stratoscope.models.saved.source import survey_source
 from stratoscope.models.text.encoder import words_of
 from stratoscope.models.train.trainer import planned_steps
-from stratoscope.studies.align.attention import FROM_A_TEXT
+from stratoscope.studies.align.attention import TEXTS
 from stratoscope.studies.align.options import ATTENTION
 from stratoscope.studies.align.work import NORM_RESAMPLES, chosen_methods
 from stratoscope.studies.finetune.recipes import resolve
@@ -158,7 +158,7 @@ def _aligning(job: Job, sides: Sequence[tuple[int, int]]) -> float:
     recovering = job.run == "study recovery"
     rows = float((max(chosen.train) if recovering else chosen.train) + chosen.test)
     attention = not recovering and chosen.unit == ATTENTION
-    texts = rows / FROM_A_TEXT if attention else rows
+    texts = min(rows, TEXTS) if attention else rows
     reading = _reading(sides, _text(job.data, math.ceil(texts))[0]) if job.data else 0.0
     if recovering:
         fits = sum(_fitting(methods, rows, d, paper=chosen.paper) for d in chosen.dim)
