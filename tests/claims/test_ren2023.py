@@ -53,6 +53,13 @@ def test_lower_layers_align_better() -> None:
     assert (few.verdict, few.reason.partition(":")[0]) == (OPEN, "too few layers")
 
 
+def test_a_network_worse_than_the_mean_does_not_judge_layers() -> None:
+    levels = [0, 0.2, 0.3, 0.4, 0.6]
+    for scale, method in ((1.2, "inn"), (4, "ridge")):
+        result = alignment({"inn": [scale * v for v in levels], "ridge": levels})
+        assert result.judged == judged(judge_alignment(result), "lower-align-better").about["method"] == method
+
+
 def test_fine_tuning_lowers_alignment_is_a_paired_difference() -> None:
     result = alignment({"ridge": [0, 0.5, 0.6]}, {"ridge": [0, 0.4, 0.4]})
     found = judged(judge_alignment(result), "tuning-lowers-alignment")
