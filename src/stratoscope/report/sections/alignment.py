@@ -101,13 +101,15 @@ def _curves(result: Alignment) -> Iterator[Curves]:
         shown = [(method, group, FLOORS.get(method, method), method in FLOORS) for method in result.methods]
         if group == "models":
             shown.append((result.judged, "ceiling", f"{result.judged} from another seed", True))
-        ceiling = "what a map from another seed of the last model reaches, and " if result.layers("ceiling") else "and "
+        beside = group == "models" and result.layers("ceiling")
+        ceiling = "what a map from another seed of the last model reaches, and " if beside else "and "
         lines = [_line(result, tint, *one) for tint, one in enumerate(shown)]
         yield Curves(
             id=f"errors-{group}",
             title=f"Relative error{GROUPS[group]}",
-            caption="Maps between the same layers of two models, judged on rows they were not fitted on; mean over "
-            f"pairs of models. Dashed: what needs no map, {ceiling}what a map learns from pairs in disorder.",
+            caption=f"Maps between the same layers of two models{GROUPS[group]}, judged on rows they were not fitted"
+            f" on; mean over pairs of models. Dashed: what needs no map, {ceiling}what a map learns from pairs in"
+            " disorder.",
             lines=tuple(line for line in lines if line.layers),
             y=ERROR,
             log=True,
