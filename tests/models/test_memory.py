@@ -8,6 +8,7 @@ import tempfile
 import pytest
 import torch
 
+from stratoscope.engine.local import hand_back
 from stratoscope.models.read.memory import Spool
 
 
@@ -16,7 +17,7 @@ def test_rows_survive_letting_go_and_are_cut_apart() -> None:
     kept = spool.room(9, 4)
     for start in (6, 0, 3):
         kept[torch.arange(start, start + 3)] = wanted[start : start + 3]
-        spool.let_go()
+        hand_back()
     pieces = spool.cut(kept, [0, 4, 4, 9])
     assert [len(p) for p in pieces] == [4, 0, 5]
     assert torch.equal(torch.cat(pieces), wanted)
@@ -32,5 +33,5 @@ def test_without_a_disk_rows_wait_in_memory(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(tempfile, "TemporaryFile", full)
     spool = Spool()
     kept = spool.room(3, 2).fill_(1.0)
-    spool.let_go()
+    hand_back()
     assert [p.tolist() for p in spool.cut(kept, [0, 1, 3])] == [[[1.0, 1.0]], [[1.0, 1.0], [1.0, 1.0]]]

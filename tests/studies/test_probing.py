@@ -318,7 +318,9 @@ def test_ablations_and_the_minimal_set_are_what_their_names_say() -> None:
 
 def test_penalties_for_neurons_are_scored_by_top_bottom_and_what_they_cost() -> None:
     shared, grid = planted_shared(), Penalties.grid()
-    got = work.scored_pairs([shared], PLANTED)["points"].double().mean(1)
+    words = torch.tensor([1, 7, 2] * 50)  # of each sentence
+    points = work.scored_pairs(([shared], words), PLANTED)["points"]
+    got = points.double().sum(1) / 500
     weight, bias = streamed.stream(shared.features("train", (0, 1)), grid, seed=0)
     every = torch.arange(40)
     of_all = [rate(shared, "dev", weight[..., p], bias[:, p], every) for p in range(len(grid))]
@@ -326,6 +328,12 @@ def test_penalties_for_neurons_are_scored_by_top_bottom_and_what_they_cost() -> 
         order = work.rank_by_weight(weight[..., p])
         top, bottom = (rate(shared, "dev", weight[..., p], bias[:, p], which) for which in (order[:8], order[-8:]))
         assert float(got[p]) == pytest.approx(top - bottom - (of_all[0] - of_all[p]))
+    x, y = torch.cat(list(shared.rows["dev"].matrices), 1), shared.tags["dev"]  # type: ignore[attr-defined]
+    right = ((x @ weight[..., 1] + bias[:, 1]).argmax(1) == y).long()
+    assert points.shape == (len(grid), len(words))
+    features = shared.features("dev", (0, 1))
+    by_sentence = work.right_by_sentence(features, weight, bias, torch.arange(150).repeat_interleave(words))
+    assert by_sentence[1].tolist() == [int(r.sum()) for r in torch.split(right, words.tolist())]
 
 
 def test_of_equal_pairs_the_strongest_l1_then_l2_is_chosen() -> None:

@@ -35,6 +35,8 @@ RARE = 5
 """Fewer training words do not teach a tag."""
 MOST_UNSEEN = 0.01
 """Share of development or test words whose tags training does not have, above which the splits do not fit together."""
+TOGETHER = 4096
+"""Words looked at together: a list of numbers takes several times the memory of an array."""
 MOST_NUMBERS = 10
 """Tags that are all numbers, and more than so many or not all whole, are a quantity."""
 
@@ -57,22 +59,22 @@ class Tagged:
 
     def numbers(
         self, split: str, sentence: npt.NDArray[np.int64], word: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.int64]:
+    ) -> npt.NDArray[np.int32]:
         """The number of each word's tag; -1 for one that training does not have, -2 for none."""
         number = {tag: k for k, tag in enumerate(self.tags)} | {NONE: -2}
-        numbers = np.empty(len(sentence), dtype=np.int64)
-        for k, text in enumerate(self.at(split, sentence, word)):
-            numbers[k] = number.get(text[1], -1)
-        return numbers
+        found = (number.get(tag, -1) for _, tag in self.at(split, sentence, word))
+        return np.fromiter(found, dtype=np.int32, count=len(sentence))
 
     def at(self, split: str, sentence: npt.NDArray[np.int64], word: npt.NDArray[np.int64]) -> Iterator[tuple[str, str]]:
         """Each word with its tag."""
         held, last = self.splits[split].sentences, -1
         current: Sentence | None = None
-        for s, w in zip(sentence.tolist(), word.tolist(), strict=True):
-            if s != last or current is None:
-                current, last = held[s], s
-            yield (current.words or ())[w], (current.tags or {})[self.property_name][w]
+        for first in range(0, len(sentence), TOGETHER):
+            some = slice(first, first + TOGETHER)
+            for s, w in zip(sentence[some].tolist(), word[some].tolist(), strict=True):
+                if s != last or current is None:
+                    current, last = held[s], s
+                yield (current.words or ())[w], (current.tags or {})[self.property_name][w]
 
     @cached_property
     def counts(self) -> Mapping[str, Counter[str]]:

@@ -11,13 +11,13 @@ from math import prod
 import torch
 from torch import Tensor
 
-from stratoscope.engine.local import hand_back
+from stratoscope.engine.local import mapped
 
 
 class Spool:
     """Rows that wait for their shard to be whole: matrices of float32 in files without a name.
 
-    In memory where the disk for temporary files has no room.
+    In memory where the disk for temporary files has no room. `hand_back` takes their pages out of this process.
     """
 
     def __init__(self) -> None:
@@ -30,28 +30,24 @@ class Spool:
         try:
             with tempfile.TemporaryFile(prefix="stratoscope-") as file:
                 os.posix_fallocate(file.fileno(), 0, size)  # a full disk is told now; a page without room kills
-                mapped = mmap.mmap(file.fileno(), size)
+                file_mapped = mmap.mmap(file.fileno(), size)
         except (OSError, ValueError, AttributeError):
             return torch.empty(*shape)
-        matrix = torch.frombuffer(mapped, dtype=torch.float32).view(*shape)
-        self._mapped[matrix.data_ptr()] = mapped
+        mapped.add(file_mapped)
+        matrix = torch.frombuffer(file_mapped, dtype=torch.float32).view(*shape)
+        self._mapped[matrix.data_ptr()] = file_mapped
         return matrix
-
-    def let_go(self) -> None:
-        """After every batch, take the pages out of this process; what they hold stays with the file."""
-        hand_back()
-        for mapped in self._mapped.values():
-            if hasattr(mapped, "madvise"):
-                mapped.madvise(mmap.MADV_DONTNEED)
 
     def cut(self, matrix: Tensor, bounds: list[int]) -> list[Tensor]:
         """The rows between two bounds each, as tensors that share no storage: each can be packed or saved alone."""
-        mapped = self._mapped.get(matrix.data_ptr())
-        if mapped is None:
+        file_mapped = self._mapped.get(matrix.data_ptr())
+        if file_mapped is None:
             return [matrix[a:b].clone() for a, b in pairwise(bounds)]
         width = matrix.shape[1]
         return [
-            torch.frombuffer(mapped, dtype=torch.float32, offset=4 * a * width, count=(b - a) * width).view(-1, width)
+            torch.frombuffer(file_mapped, dtype=torch.float32, offset=4 * a * width, count=(b - a) * width).view(
+                -1, width
+            )
             if b > a
             else matrix[:0]
             for a, b in pairwise(bounds)

@@ -163,7 +163,7 @@ def check_unit(unit: str) -> None:
 
 def keys(sentence: IntArray, word: IntArray) -> IntArray:
     """One sortable number per (sentence, word)."""
-    return (sentence << 32) | word
+    return (sentence.astype(np.int64) << 32) | word
 
 
 def _pairs(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -92,11 +93,11 @@ def make_plan(
         notes += [f"{split}: {unseen} words have tags unseen in training and count as wrong"] if unseen else []
         rows[split] = replace(
             planned,
-            sentence=planned.sentence[with_tag],
-            word=planned.word[with_tag],
+            sentence=planned.sentence[with_tag].astype(np.int32),
+            word=planned.word[with_tag].astype(np.int32),
             fingerprint=f"{planned.fingerprint} {read.property_name}",
         )
-        tags[split] = torch.from_numpy(numbers[with_tag])
+        tags[split] = torch.from_numpy(numbers[with_tag].astype(np.int16))
     if read.rare:
         few = ", ".join(f"{tag} ({n})" for tag, n in list(read.rare.items())[:5])
         notes.append(f"tags with few training words: {few}{' ...' if len(read.rare) > 5 else ''}")
