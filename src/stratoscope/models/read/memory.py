@@ -7,11 +7,41 @@ import os
 import tempfile
 from itertools import pairwise
 from math import prod
+from typing import Any, TypeVar, cast
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from stratoscope.engine.local import mapped
+
+Array = TypeVar("Array", bound=npt.NDArray[Any])
+
+
+def kept_in_file(array: Array) -> Array:
+    """The same numbers, writable, in a mapped file: `hand_back` takes their pages out of this process.
+
+    In memory where the disk for temporary files has no room.
+    """
+    file_mapped = _mapped(array.nbytes)
+    if file_mapped is None:
+        return array
+    kept = np.frombuffer(file_mapped, dtype=array.dtype).reshape(array.shape)
+    kept[...] = array
+    return cast(Array, kept)
+
+
+def _mapped(size: int) -> mmap.mmap | None:
+    """A file without a name, as memory; None where the disk has no room."""
+    try:
+        with tempfile.TemporaryFile(prefix="stratoscope-") as file:
+            os.posix_fallocate(file.fileno(), 0, size)  # a full disk is told now; a page without room kills
+            made = mmap.mmap(file.fileno(), size)
+    except (OSError, ValueError, AttributeError):
+        return None
+    mapped.add(made)
+    return made
 
 
 class Spool:
@@ -26,14 +56,9 @@ class Spool:
 
     def room(self, *shape: int) -> Tensor:
         """A matrix to write to."""
-        size = 4 * prod(shape)
-        try:
-            with tempfile.TemporaryFile(prefix="stratoscope-") as file:
-                os.posix_fallocate(file.fileno(), 0, size)  # a full disk is told now; a page without room kills
-                file_mapped = mmap.mmap(file.fileno(), size)
-        except (OSError, ValueError, AttributeError):
+        file_mapped = _mapped(4 * prod(shape))
+        if file_mapped is None:
             return torch.empty(*shape)
-        mapped.add(file_mapped)
         matrix = torch.frombuffer(file_mapped, dtype=torch.float32).view(*shape)
         self._mapped[matrix.data_ptr()] = file_mapped
         return matrix

@@ -16,6 +16,7 @@ from stratoscope.core.options import answering
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.core.value import Value, Values
 from stratoscope.data.tagged import SPLITS, Tagged
+from stratoscope.models.read.memory import kept_in_file
 from stratoscope.models.read.store import Reading, Wanted, store_all
 from stratoscope.probes.tasks import by_word, control_tags, majority, number_types
 from stratoscope.results.probing import NUMBERS, PUBLISHED, SOLVED, LayerProbes, Layers, Probing
@@ -122,7 +123,7 @@ def _beside(plan: Plan, shares: Values, resamples: Resamples) -> tuple[dict[str,
     train, test = (plan.tags[s].numpy() for s in ("train", "test"))
     right = majority(train, test), by_word(types["train"], train, types["test"], test)
     tags = control_tags(list(known), shares, plan.options.seed).astype(train.dtype)
-    return {s: torch.from_numpy(tags[t]) for s, t in types.items()}, [resamples.value(r) for r in right]
+    return {s: torch.from_numpy(kept_in_file(tags[t])) for s, t in types.items()}, [resamples.value(r) for r in right]
 
 
 def read_models(plan: Plan, running: Run) -> list[dict[str, StoredRows]]:

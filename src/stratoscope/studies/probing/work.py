@@ -250,7 +250,7 @@ def resampled_neurons(shared: tuple[list[Shared], Tensor], item: dict[str, Any])
 def resampled_rows(sentence: Tensor, seed: list[int]) -> Tensor:
     """Rows of as many sentences, drawn with replacement, in the order of the rows."""
     words = np.unique(sentence.numpy(), return_counts=True)[1]
-    times = np.repeat(times_drawn(len(words), seed), words)
+    times = np.repeat(times_drawn(len(words), seed).astype(np.int32), words)
     return torch.arange(len(sentence), dtype=torch.int32).repeat_interleave(torch.from_numpy(times))
 
 
