@@ -121,6 +121,11 @@ def test_other_bad_input(tmp_path: Path) -> None:
     (folder / "dev.jsonl").write_text(rows(6, "q"))
     with pytest.raises(StratoscopeError, match="unseen in training: 'q'"):
         read_tagged(folder, "t")
+    (folder / "train.jsonl").write_text(rows(200) + rows(1, "q"))
+    whole = read_tagged(folder, "t")
+    with pytest.raises(StratoscopeError, match="unseen in training: 'q'.*larger --limit"):
+        whole.sample(5, 0)
+    assert whole.sample(None, 0) is whole
     (folder / "valid.jsonl").write_text(rows(6))
     with pytest.raises(StratoscopeError, match="one file of dev"):
         read_tagged(folder, "t")

@@ -90,7 +90,8 @@ class Tagged:
         """At most so many sentences of each split; tags that training then lacks are no tags of it."""
         if limit is None:
             return self
-        return tagged(self.name, self.property_name, {s: c.sample(limit, seed) for s, c in self.splits.items()})
+        splits = {s: c.sample(limit, seed) for s, c in self.splits.items()}
+        return tagged(self.name, self.property_name, splits, "give a larger --limit")
 
 
 def read_tagged(source: str | Path, property: str, *, columns: str | None = None, seed: int = 0) -> Tagged:
@@ -108,8 +109,8 @@ def read_tagged(source: str | Path, property: str, *, columns: str | None = None
     return tagged(path.name, property, _completed(splits, seed))
 
 
-def tagged(name: str, property: str, splits: Mapping[str, Corpus]) -> Tagged:
-    """A tagged corpus whose splits fit together, or the reason why they do not."""
+def tagged(name: str, property: str, splits: Mapping[str, Corpus], *ways: str) -> Tagged:
+    """A tagged corpus whose splits fit together, or the reason why they do not, with `ways` to more sentences."""
     made = Tagged(name, property, dict(splits), ())
     counts = made.counts["train"]
     tags = tuple(sorted(set(counts) - {NONE}))
@@ -132,8 +133,8 @@ def tagged(name: str, property: str, splits: Mapping[str, Corpus]) -> Tagged:
             few = ", ".join(f"'{t}' ({n})" for t, n in sorted(strange.items(), key=lambda i: (-i[1], i[0]))[:3])
             raise StratoscopeError(
                 f"{name}: expected the tags of {split} among those of training, got {sum(strange.values())} of"
-                f" {sum(words.values())} words with tags unseen in training: {few}; give more training sentences, or a"
-                " split of one file"
+                f" {sum(words.values())} words with tags unseen in training: {few}",
+                *(ways or ("give more training sentences", "give one file, which is split with the seed")),
             )
     return replace(made, tags=tags)
 

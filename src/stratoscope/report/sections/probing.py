@@ -86,7 +86,7 @@ def _sections(result: Probing) -> Iterator[Section]:
     yield Section("penalties", "Probes", tables=(_table(probes),))
     if result.neuron_probes:
         yield Section("spread", "Salient neurons per layer", tuple(_stacks(result)))
-        yield Section("neurons", "Neurons", tables=(_neuron_table(result), _tops(result)))
+        yield Section("neurons", "Neurons", tables=(_neuron_table(result), _tops(result), _salient(result)))
         yield Section("words", "The first neurons", tables=tuple(_words(p) for p in result.neuron_probes))
 
 
@@ -141,18 +141,12 @@ def _stacks(result: Probing) -> Iterator[Stacks]:
 
 
 def _neuron_table(result: Probing) -> Table:
-    """Table 7 and, per model, the chosen penalties."""
+    """Table 7."""
     return Table(
         id="minimal",
         title="Minimal sets (Table 7)",
-        caption="Smallest set, in steps of 1 %, whose own probe comes within delta of all neurons on dev words. Mean"
-        " depth: of the salient neurons, 0 embeddings, 1 the top; its interval is over resamples of the"
-        " training and development sentences, on which penalties are chosen and neurons ranked anew."
-        " Gap: the largest of the probes of subsets.",
-        head=(
-            *("Model", "Neurons", "Minimal set", "Accuracy", "of the set", "Selectivity", "of the set "),
-            *("λ1, λ2", "Mean depth", "Gap"),
-        ),
+        caption="Smallest set, in steps of 1 %, whose own probe comes within delta of all neurons on dev words.",
+        head=("Model", "Neurons", "Minimal set", "Accuracy", "of the set", "Selectivity", "of the set "),
         rows=tuple(
             (
                 printable(p.model),
@@ -162,7 +156,26 @@ def _neuron_table(result: Probing) -> Table:
                 p.minimal_accuracy,
                 p.oracle_selectivity,
                 p.minimal_selectivity,
+            )
+            for p in result.neuron_probes
+        ),
+    )
+
+
+def _salient(result: Probing) -> Table:
+    """Table 8 for the neurons, and where in the model they are."""
+    return Table(
+        id="salient",
+        title="Penalties of the probes of neurons (Table 8), and where the salient neurons are",
+        caption="Mean depth: of the salient neurons, 0 embeddings, 1 the top; its interval is over resamples of the"
+        " training and development sentences, on which penalties are chosen and neurons ranked anew."
+        " Gap to the optimum: the largest of the probes of subsets of the neurons.",
+        head=("Model", "λ1, λ2", "Salient neurons", "Mean depth", "Gap to the optimum"),
+        rows=tuple(
+            (
+                printable(p.model),
                 _penalties(p.l1, p.l2),
+                p.salient,
                 result.mean_depth(p.model),
                 float(p.gaps.max()),
             )
