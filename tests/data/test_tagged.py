@@ -123,7 +123,7 @@ def test_other_bad_input(tmp_path: Path) -> None:
         read_tagged(folder, "t")
     (folder / "train.jsonl").write_text(rows(200) + rows(1, "q"))
     whole = read_tagged(folder, "t")
-    with pytest.raises(StratoscopeError, match="unseen in training: 'q'.*larger --limit"):
+    with pytest.raises(StratoscopeError, match=r"unseen in training: 'q'.*larger --limit"):
         whole.sample(5, 0)
     assert whole.sample(None, 0) is whole
     (folder / "valid.jsonl").write_text(rows(6))

@@ -249,10 +249,16 @@ def test_probes_that_stop_at_their_cap_are_reported(
 ) -> None:
     real = work.solve
     monkeypatch.setattr(work, "solve", lambda *given, **how: replace(fit := real(*given, **how), gap=fit.gap + 0.5))
-    options = replace(SMALL, layers=(0, 1), neurons=True)
+    options = replace(SMALL, layers=(1, 3), neurons=True)
     got = study.probe([str(checkpoints / "base")], corpus=corpus, property="size", options=options)
+    probes, width = got.neurons("base").probes, got.models[0].width
+    counted = np.bincount(probes.ranking[: probes.salient].astype(int) // width, minlength=2)
+    assert probes.counts.sum(axis=1).tolist() == counted.tolist()
+    assert set(got.neurons("base").top(2 * width).layer) == {1, 3}
+    depth = (counted * np.array([1, 3])).sum() / counted.sum() / (got.models[0].layers - 1)
+    assert got.mean_depth("base").value == pytest.approx(depth)
     assert got.layers.of("base").stopped.tolist() == [5, 5]  # four penalties and the control task
-    assert any("10 probes of layers 0, 1 stopped" in w for w in got.warnings)
+    assert any("10 probes of layers 1, 3 stopped" in w for w in got.warnings)
     assert any("24 of 24 probes of subsets" in w for w in got.warnings)
 
 
