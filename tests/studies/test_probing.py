@@ -91,6 +91,21 @@ def test_neurons_are_ranked_counted_and_shown_with_words(result: Probing) -> Non
     assert probes.minimal_selectivity.value < probes.minimal_accuracy.value
     first = int(probes.ranking[0])
     assert (first // width, first % width) == (top.layer[0], top["index"][0])
+    frame = result.neurons("base").by_layer()
+    assert frame.to_numpy().tolist() == probes.counts.tolist()
+    assert (list(frame.index), list(frame.columns)) == (list(range(layers)), ["long", "short"])
+    with pytest.raises(StratoscopeError, match=r"'nobody'.*base"):
+        result.neurons("nobody")
+
+
+def test_what_a_notebook_shows(result: Probing) -> None:
+    assert repr(result) == "Probing(size: layers and neurons of base, tuned)"
+    assert "tuned (published)" in repr(result.layers)
+    assert "neurons of base" in repr(result.neurons("base"))
+    assert "base" in result._repr_html_()
+    for part, what in ((result.layers, "selectivity"), (result.neurons("base"), "share")):
+        assert "<table" in part._repr_html_()
+        assert what in part._repr_html_()
 
 
 def test_claims_are_judged_on_data(result: Probing) -> None:
