@@ -373,8 +373,8 @@ def test_a_checksum_that_ends_with_a_line_is_as_good(folder: RunFolder) -> None:
 
 
 def fail_with(number: int) -> Callable[..., None]:
-    def fail(tensors: object, path: Path) -> None:
-        Path(path).write_bytes(b"half")
+    def fail(path: Path, tensors: object) -> None:
+        path.write_bytes(b"half")
         raise OSError(number, os.strerror(number))
 
     return fail
@@ -385,7 +385,7 @@ def test_a_full_disk_leaves_the_old_part_and_is_one_sentence(
 ) -> None:
     folder.save("a", WHOLE)
     before = snapshot(folder.path)
-    monkeypatch.setattr(module, "save_file", fail_with(errno.ENOSPC))
+    monkeypatch.setattr(module, "write_tensors", fail_with(errno.ENOSPC))
     with pytest.raises(StratoscopeError, match="no space left"):
         folder.save("a", {"x": torch.zeros(3)})
     assert snapshot(folder.path) == before
