@@ -38,8 +38,6 @@ ASK = "Point at a cell to read its numbers."
 LONG = 22
 """Letters of a card's value beyond which it is written smaller."""
 STATEMENT = ("Verdict", "Claim", "About", "D", "Source")
-SHORT = 16
-"""Characters that are not broken into lines, in a column that has no longer cell."""
 DIGITS = 7
 """Significant digits of the numbers that the browser gets."""
 
@@ -236,15 +234,10 @@ def _table(t: Table, chosen: Mapping[str, str]) -> str:
 
 
 def _rows(head: Sequence[str], rows: Iterable[Sequence[object]], numbers: Sequence[bool]) -> str:
-    rows = list(rows)
-    longest = [max((len(str(row[k])) for row in rows), default=0) for k in range(len(head))]
-    kind = [
-        ' class="number"' if n else ' class="short"' if long <= SHORT else ""
-        for n, long in zip(numbers, longest, strict=True)
-    ]
+    kind = [' class="number"' if n else "" for n in numbers]
     top = "".join(f'<th scope="col"{k}>{html(h)}</th>' for h, k in zip(head, kind, strict=True))
     body = "".join(
-        f'<tr><th scope="row"{kind[0]}>{html(row[0])}</th>'
+        f'<tr><th scope="row">{html(row[0])}</th>'
         + "".join(f"<td{k}>{html(cell)}</td>" for cell, k in zip(row[1:], kind[1:], strict=True))
         + "</tr>"
         for row in rows

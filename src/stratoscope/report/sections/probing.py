@@ -15,6 +15,7 @@ from stratoscope.results.probing import SOLVED, LayerProbes, NeuronProbes, Probi
 MOST_TAGS = 8
 """Tags with a colour of their own; the others are one."""
 MOST_NEURONS = 10
+NO_BREAK = "\N{NO-BREAK SPACE}"
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -98,7 +99,7 @@ def _penalties(l1: float, l2: float) -> str:
     """Both of a pair on one line of a narrow column: powers of ten with raised exponents, nowhere to break."""
     texts = [f"{v:.0e}" if v else "0" for v in (l1, l2)]
     found = [f"10{str(int(t[2:])).translate(RAISED)}" if t.startswith("1e") else t for t in texts]
-    return ",\N{NO-BREAK SPACE}".join(found)
+    return f",{NO_BREAK}".join(found)
 
 
 def _table(probes: tuple[LayerProbes, ...]) -> Table:
@@ -206,7 +207,12 @@ def _words(p: NeuronProbes) -> Table:
         caption="Test words at which a neuron is farthest from its mean, in brackets.",
         head=("Neuron", "Tag", "Share of its weight", "Words in context"),
         rows=tuple(
-            (f"layer {n.layer}, {n.index}", printable(n.tag), n.share, " · ".join(printable(w) for w in n.words))
+            (
+                f"layer {n.layer}, {n.index}".replace(" ", NO_BREAK),
+                printable(n.tag),
+                n.share,
+                " · ".join(printable(w) for w in n.words),
+            )
             for n in p.first[:MOST_NEURONS]
         ),
     )

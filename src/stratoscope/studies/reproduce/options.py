@@ -21,9 +21,9 @@ class ReproduceOptions(Working):
     task_folder: str | None = option(None, "Folder that holds the tasks' published files; default: the hub.")
     rows: str | None = option(None, "Labelled rows of your own, in place of the tasks' rows.")
     validation: str | None = option(None, "Your own validation rows; by default a fifth of the rows is held out.")
-    train_rows: int | None = option(None, "Train on a random sample of N rows of each task.", least=1)
-    validation_rows: int | None = option(None, "Judge on a random sample of N validation rows of each task.", least=1)
     set: tuple[str, ...] = option(
         (), "Option of the steps in place of the protocol's, e.g. limit=100 or freeze=top:1,bottom:1; may be repeated."
     )
     overwrite: bool = overwrite()
+    train_rows: int | None = option(None, "Train on a random sample of N rows of each task.", least=1)
+    validation_rows: int | None = option(None, "Judge on a random sample of N validation rows of each task.", least=1)
