@@ -103,6 +103,15 @@ def test_bad_input_is_one_sentence(tmp_path: Path, text: str, facts: tuple[str, 
     assert all(fact in str(e.value) for fact in facts), str(e.value)
 
 
+def test_more_tags_than_numbers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stratoscope.data.tagged.MOST_TAGS", 2)
+    (tmp_path / "a.jsonl").write_text(rows(30, "ab"))
+    assert read_tagged(tmp_path / "a.jsonl", "t").tags == ("a", "b")
+    (tmp_path / "b.jsonl").write_text(rows(30, "abc"))
+    with pytest.raises(StratoscopeError, match="at most 2 tags of 't', got 3"):
+        read_tagged(tmp_path / "b.jsonl", "t")
+
+
 def test_other_bad_input(tmp_path: Path) -> None:
     (tmp_path / "train.conllu").write_text(CONLLU)
     for source, property, facts in (

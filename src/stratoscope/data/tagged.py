@@ -37,6 +37,8 @@ MOST_UNSEEN = 0.01
 """Share of development or test words whose tags training does not have, above which the splits do not fit together."""
 TOGETHER = 4096
 """Words looked at together: a list of numbers takes several times the memory of an array."""
+MOST_TAGS = 2**15 - 1
+"""Tags are numbered in 16 bits."""
 MOST_NUMBERS = 10
 """Tags that are all numbers, and more than so many or not all whole, are a quantity."""
 
@@ -118,6 +120,10 @@ def tagged(name: str, property: str, splits: Mapping[str, Corpus], *ways: str) -
         raise StratoscopeError(f"{name}: expected words with the property '{property}' in training, got none")
     if len(tags) == 1:
         raise StratoscopeError(f"{name}: expected at least two tags of '{property}' in training, got '{tags[0]}' only")
+    if len(tags) > MOST_TAGS:
+        raise StratoscopeError(
+            f"{name}: expected at most {MOST_TAGS:,} tags of '{property}', got {len(tags):,}; choose a property of classes"
+        )
     numbers = [float(tag) for tag in tags if _is_number(tag)]
     if len(numbers) == len(tags) and (len(tags) > MOST_NUMBERS or any(not value.is_integer() for value in numbers)):
         raise StratoscopeError(
