@@ -122,7 +122,8 @@ def tagged(name: str, property: str, splits: Mapping[str, Corpus], *ways: str) -
         raise StratoscopeError(f"{name}: expected at least two tags of '{property}' in training, got '{tags[0]}' only")
     if len(tags) > MOST_TAGS:
         raise StratoscopeError(
-            f"{name}: expected at most {MOST_TAGS:,} tags of '{property}', got {len(tags):,}; choose a property of classes"
+            f"{name}: expected at most {MOST_TAGS:,} tags of '{property}', got {len(tags):,}; choose a property of"
+            " classes"
         )
     numbers = [float(tag) for tag in tags if _is_number(tag)]
     if len(numbers) == len(tags) and (len(tags) > MOST_NUMBERS or any(not value.is_integer() for value in numbers)):
