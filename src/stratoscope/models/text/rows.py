@@ -16,7 +16,7 @@ from stratoscope.models.text.encoder import BoolArray, Encoded, Encoder, IntArra
 
 SUBWORDS = ("last", "first", "mean")
 EMPTY = "empty sentences"
-CHUNK = 4096
+CHUNK = 1024
 """Sentences looked at together; of what they hold only the rows are kept."""
 
 
