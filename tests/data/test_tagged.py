@@ -103,6 +103,15 @@ def test_bad_input_is_one_sentence(tmp_path: Path, text: str, facts: tuple[str, 
     assert all(fact in str(e.value) for fact in facts), str(e.value)
 
 
+def test_more_tags_than_numbers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stratoscope.data.tagged.MOST_TAGS", 2)
+    (tmp_path / "a.jsonl").write_text(rows(30, "ab"))
+    assert read_tagged(tmp_path / "a.jsonl", "t").tags == ("a", "b")
+    (tmp_path / "b.jsonl").write_text(rows(30, "abc"))
+    with pytest.raises(StratoscopeError, match="at most 2 tags of 't', got 3"):
+        read_tagged(tmp_path / "b.jsonl", "t")
+
+
 def test_other_bad_input(tmp_path: Path) -> None:
     (tmp_path / "train.conllu").write_text(CONLLU)
     for source, property, facts in (
@@ -121,6 +130,11 @@ def test_other_bad_input(tmp_path: Path) -> None:
     (folder / "dev.jsonl").write_text(rows(6, "q"))
     with pytest.raises(StratoscopeError, match="unseen in training: 'q'"):
         read_tagged(folder, "t")
+    (folder / "train.jsonl").write_text(rows(200) + rows(1, "q"))
+    whole = read_tagged(folder, "t")
+    with pytest.raises(StratoscopeError, match=r"unseen in training: 'q'.*larger --limit"):
+        whole.sample(5, 0)
+    assert whole.sample(None, 0) is whole
     (folder / "valid.jsonl").write_text(rows(6))
     with pytest.raises(StratoscopeError, match="one file of dev"):
         read_tagged(folder, "t")

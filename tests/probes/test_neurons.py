@@ -38,6 +38,34 @@ def test_permuting_neurons_permutes_the_ranking(name: str) -> None:
     assert torch.equal(order[permuted], plain)
 
 
+def slow_scores(name: str, x: torch.Tensor, y: torch.Tensor) -> list[float]:
+    """How salient each neuron is, one at a time, by the definition."""
+    classes = sorted(set(y.tolist()))
+    scores = []
+    for j in range(x.shape[1]):
+        v = x[:, j].double()
+        of = [v[y == c] for c in classes]
+        if name == "probeless":
+            scores.append(sum(abs(float(a.mean() - b.mean())) for a in of for b in of))
+        elif name == "gaussian":
+            within = sum(len(c) / len(v) * float(c.var(correction=0).log()) for c in of)
+            scores.append(0.5 * (float(v.var(correction=0).log()) - within))
+        else:
+            sides = [v > v.mean(), v <= v.mean()]
+            overlaps = [(int((s & (y == c)).sum()), int((s | (y == c)).sum())) for s in sides for c in classes]
+            scores.append(max(both / either for both, either in overlaps))
+    return scores
+
+
+@pytest.mark.parametrize("name", ["probeless", "gaussian", "iou"])
+def test_rankings_without_weights_are_those_of_their_definition(name: str) -> None:
+    case = planted(n=5000, d=12, classes=4, seed=9)
+    got = RANKINGS[name](case.features, torch.zeros(12, 4), None).tolist()
+    scores = slow_scores(name, case.x, case.y)
+    assert got == sorted(range(12), key=lambda j: -scores[j])
+    assert len({round(s, 9) for s in scores}) == 12
+
+
 def test_entry_is_the_mass_of_stronger_neurons() -> None:
     weight = torch.tensor([[0.5, 0.0], [0.3, 0.1], [-0.2, 0.9], [0.0, 0.0]])
     expected = torch.tensor([[0.0, 1.0], [0.5, 0.9], [0.8, 0.0], [1.0, 1.0]], dtype=torch.float64)

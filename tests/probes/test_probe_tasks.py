@@ -11,15 +11,38 @@ from probe_cases import features_of
 from stratoscope.probes.codelength import online_code
 from stratoscope.probes.objective import Penalties, accuracy, code_length
 from stratoscope.probes.solve import solve
-from stratoscope.probes.tasks import by_word, control_tags, majority
+from stratoscope.probes.tasks import by_word, control_tags, majority, number_types
 
 
 def test_baselines_by_hand() -> None:
     train, test = np.array([1, 1, 0, 2, 0]), np.array([1, 0, 2, 1])
     assert majority(train, test).tolist() == [False, True, False, False]  # 0 and 1 are equally common: the first
-    got = by_word(list("aabbc"), train, list("abcz"), np.array([1, 0, 0, 0]))
-    assert got.tolist() == [True, True, True, True]
-    assert by_word(["a"], np.array([1]), ["a", "b"], np.array([0, 1])).tolist() == [False, True]
+    for one, y, other, z, want in (
+        ("aabbc", train, "abcz", [1, 0, 0, 0], [True, True, True, True]),
+        ("a", [1], "ab", [0, 1], [False, True]),
+        ("aaab", [2, 2, 0, 1], "aab", [2, 0, 2], [True, False, False]),
+        ("ab", [1, 0], "ab", [-1, 0], [False, True]),  # -1: a tag that training does not have
+    ):
+        known: dict[str, int] = {}
+        numbers = [number_types(iter(words), len(words), known) for words in (one, other)]
+        assert by_word(numbers[0], np.array(y), numbers[1], np.array(z)).tolist() == want
+
+
+def test_common_tag_of_a_word_is_that_of_a_slow_count() -> None:
+    generator = np.random.default_rng(0)
+    train_types, test_types = (generator.integers(30, size=n).astype(np.int32) for n in (400, 200))
+    train, test = generator.integers(4, size=400).astype(np.int16), generator.integers(-1, 4, size=200)
+    train_types[train_types == 7] = 8  # only in test
+    best = {w: min(range(4), key=lambda t: (-(train[train_types == w] == t).sum(), t)) for w in set(train_types)}
+    rest = np.bincount(train).argmax()
+    want = [best.get(w, rest) == t for w, t in zip(test_types, test, strict=True)]
+    assert by_word(train_types, train, test_types, test).tolist() == want
+
+
+def test_types_are_numbered_as_they_come() -> None:
+    known = {"b": 0}
+    assert number_types(iter(["a", "b", "a", "c"]), 4, known).tolist() == [1, 0, 1, 2]
+    assert list(known) == ["b", "a", "c"]
 
 
 def test_control_tags_are_one_per_word_drawn_from_the_distribution() -> None:

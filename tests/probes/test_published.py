@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from probe_cases import planted
 
+from stratoscope.probes import published
 from stratoscope.probes.objective import Penalties, accuracy, slope
 from stratoscope.probes.published import BUFFER_CHUNKS, Schedule, shuffled, train
 from stratoscope.probes.solve import solve
@@ -49,6 +51,23 @@ def test_batches_hold_every_row_once_and_another_seed_shuffles_anew() -> None:
     assert torch.equal(first[:, 0].sort().values, case.x[:, 0].sort().values)
     assert not torch.equal(first, second)
     assert BUFFER_CHUNKS * 2048 > 5000
+
+
+def test_batches_are_the_same_however_little_of_them_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three chunks cut in pieces, against rows taken out of all of them at once."""
+    case = planted(n=5000, d=6, classes=3, seed=3)
+    columns = torch.tensor([4, 0, 2])
+    features = case.features.between(1000, 4900).select(columns)
+    generator = torch.Generator().manual_seed(7)
+    pieces = [slice(1000, 2048), slice(2048, 4096), slice(4096, 4900)]
+    order = torch.randperm(3, generator=generator).tolist()
+    x, y = (torch.cat([v[pieces[k]] for k in order]) for v in (case.x[:, columns], case.y))
+    want = torch.split(torch.randperm(len(x), generator=generator), 64)
+    for held in (1e9, 4 * 3 * 64 * 5, 1):
+        monkeypatch.setattr(published, "BUFFER_BYTES", held)
+        got = list(shuffled(features, 64, torch.Generator().manual_seed(7)))
+        assert len(got) == len(want)
+        assert all(torch.equal(a, x[w]) and torch.equal(b, y[w]) for (a, b), w in zip(got, want, strict=True))
 
 
 def test_streamed_probe_comes_near_the_optimum_with_exact_zeros() -> None:

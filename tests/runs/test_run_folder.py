@@ -24,6 +24,10 @@ from stratoscope.runs.kinds import KINDS
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 WHOLE = {"x": torch.arange(4.0)}
+KINDS_OF_NUMBERS = (
+    torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.bool, torch.int64, torch.int32, torch.int16,
+    torch.int8, torch.uint8,
+)  # fmt: skip
 
 
 def snapshot(folder: Path) -> dict[str, object]:
@@ -369,8 +373,8 @@ def test_a_checksum_that_ends_with_a_line_is_as_good(folder: RunFolder) -> None:
 
 
 def fail_with(number: int) -> Callable[..., None]:
-    def fail(tensors: object, path: Path) -> None:
-        Path(path).write_bytes(b"half")
+    def fail(path: Path, tensors: object) -> None:
+        path.write_bytes(b"half")
         raise OSError(number, os.strerror(number))
 
     return fail
@@ -381,7 +385,7 @@ def test_a_full_disk_leaves_the_old_part_and_is_one_sentence(
 ) -> None:
     folder.save("a", WHOLE)
     before = snapshot(folder.path)
-    monkeypatch.setattr(module, "save_file", fail_with(errno.ENOSPC))
+    monkeypatch.setattr(module, "write_tensors", fail_with(errno.ENOSPC))
     with pytest.raises(StratoscopeError, match="no space left"):
         folder.save("a", {"x": torch.zeros(3)})
     assert snapshot(folder.path) == before
@@ -407,3 +411,17 @@ def test_dropping_parts_keeps_those_asked_for_and_nothing_else(folder: RunFolder
     folder.drop_parts()
     assert list(snapshot(folder.path)) == [LOCK]
     folder.drop_parts()
+
+
+def test_parts_are_read_as_they_were_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every type, shape and layout, by the package whose format it is; memory is handed back on the way."""
+    monkeypatch.setattr(module, "WRITTEN_BYTES", 64)
+    handed: list[int] = []
+    monkeypatch.setattr(module, "hand_back", lambda: handed.append(1))
+    tensors = {f"{d}".removeprefix("torch."): torch.arange(6).to(d) for d in KINDS_OF_NUMBERS}
+    tensors |= {"é.0": torch.tensor(1.5), "none": torch.zeros(0, 3), "turned": torch.arange(6.0).view(2, 3).T}
+    module.write_tensors(tmp_path / "x", tensors)
+    got = load_file(tmp_path / "x")
+    assert got.keys() == tensors.keys()
+    assert all(torch.equal(got[k], t) and got[k].dtype == t.dtype for k, t in tensors.items())
+    assert 1 < len(handed) < len(tensors)

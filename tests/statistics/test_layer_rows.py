@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from stratoscope.statistics import rows as rows_module
-from stratoscope.statistics.rows import LayerRows, MemoryRows, StoredRows, chunks, count, gather
+from stratoscope.statistics.rows import FileRows, LayerRows, MemoryRows, StoredRows, Subset, chunks, count, gather
 
 X = torch.arange(26.0).reshape(13, 2)
 Y = -torch.arange(13.0, dtype=torch.float64)[:, None]
@@ -62,3 +62,26 @@ def test_gathered_rows_are_a_copy() -> None:
     rows = MemoryRows([X.clone()])
     gather(rows, 0).zero_()
     assert torch.equal(rows.matrices[0], X)
+
+
+def test_rows_in_a_file_are_those_that_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(5000, 3, generator=torch.Generator().manual_seed(0))
+    rows = FileRows.of(iter(torch.split(x, 700)), 5000, 3)
+    assert rows is not None
+    assert list(rows.sizes) == [2048, 2048, 904]
+    assert torch.equal(gather(rows, 0), x)
+
+    def full(*args: object, **how: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr("stratoscope.statistics.rows.tempfile.TemporaryFile", full)
+    assert FileRows.of([x], 5000, 3) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+def test_a_subset_is_the_rows_of_its_index(dtype: torch.dtype) -> None:
+    x = torch.randn(7000, 2, generator=torch.Generator().manual_seed(1))
+    index = torch.tensor([0, 0, 2047, 2048, 2048, 6143, 6999, 6999], dtype=dtype)
+    some = Subset(MemoryRows([x]), index)
+    assert some.sizes == [3, 2, 1, 2]
+    assert torch.equal(torch.cat([some.chunk(0, k) for k in range(len(some.sizes))]), x[index.long()])

@@ -91,6 +91,21 @@ def test_neurons_are_ranked_counted_and_shown_with_words(result: Probing) -> Non
     assert probes.minimal_selectivity.value < probes.minimal_accuracy.value
     first = int(probes.ranking[0])
     assert (first // width, first % width) == (top.layer[0], top["index"][0])
+    frame = result.neurons("base").by_layer()
+    assert frame.to_numpy().tolist() == probes.counts.tolist()
+    assert (list(frame.index), list(frame.columns)) == (list(range(layers)), ["long", "short"])
+    with pytest.raises(StratoscopeError, match=r"'nobody'.*base"):
+        result.neurons("nobody")
+
+
+def test_what_a_notebook_shows(result: Probing) -> None:
+    assert repr(result) == "Probing(size: layers and neurons of base, tuned)"
+    assert "tuned (published)" in repr(result.layers)
+    assert "neurons of base" in repr(result.neurons("base"))
+    assert "base" in result._repr_html_()
+    for part, what in ((result.layers, "selectivity"), (result.neurons("base"), "share")):
+        assert "<table" in part._repr_html_()
+        assert what in part._repr_html_()
 
 
 def test_claims_are_judged_on_data(result: Probing) -> None:
@@ -249,10 +264,16 @@ def test_probes_that_stop_at_their_cap_are_reported(
 ) -> None:
     real = work.solve
     monkeypatch.setattr(work, "solve", lambda *given, **how: replace(fit := real(*given, **how), gap=fit.gap + 0.5))
-    options = replace(SMALL, layers=(0, 1), neurons=True)
+    options = replace(SMALL, layers=(1, 3), neurons=True)
     got = study.probe([str(checkpoints / "base")], corpus=corpus, property="size", options=options)
+    probes, width = got.neurons("base").probes, got.models[0].width
+    counted = np.bincount(probes.ranking[: probes.salient].astype(int) // width, minlength=2)
+    assert probes.counts.sum(axis=1).tolist() == counted.tolist()
+    assert set(got.neurons("base").top(2 * width).layer) == {1, 3}
+    depth = (counted * np.array([1, 3])).sum() / counted.sum() / (got.models[0].layers - 1)
+    assert got.mean_depth("base").value == pytest.approx(depth)
     assert got.layers.of("base").stopped.tolist() == [5, 5]  # four penalties and the control task
-    assert any("10 probes of layers 0, 1 stopped" in w for w in got.warnings)
+    assert any("10 probes of layers 1, 3 stopped" in w for w in got.warnings)
     assert any("24 of 24 probes of subsets" in w for w in got.warnings)
 
 
@@ -318,7 +339,9 @@ def test_ablations_and_the_minimal_set_are_what_their_names_say() -> None:
 
 def test_penalties_for_neurons_are_scored_by_top_bottom_and_what_they_cost() -> None:
     shared, grid = planted_shared(), Penalties.grid()
-    got = work.scored_pairs([shared], PLANTED)["points"].double().mean(1)
+    words = torch.tensor([1, 7, 2] * 50)  # of each sentence
+    points = work.scored_pairs(([shared], words), PLANTED)["points"]
+    got = points.double().sum(1) / 500
     weight, bias = streamed.stream(shared.features("train", (0, 1)), grid, seed=0)
     every = torch.arange(40)
     of_all = [rate(shared, "dev", weight[..., p], bias[:, p], every) for p in range(len(grid))]
@@ -326,6 +349,12 @@ def test_penalties_for_neurons_are_scored_by_top_bottom_and_what_they_cost() -> 
         order = work.rank_by_weight(weight[..., p])
         top, bottom = (rate(shared, "dev", weight[..., p], bias[:, p], which) for which in (order[:8], order[-8:]))
         assert float(got[p]) == pytest.approx(top - bottom - (of_all[0] - of_all[p]))
+    x, y = torch.cat(list(shared.rows["dev"].matrices), 1), shared.tags["dev"]  # type: ignore[attr-defined]
+    right = ((x @ weight[..., 1] + bias[:, 1]).argmax(1) == y).long()
+    assert points.shape == (len(grid), len(words))
+    features = shared.features("dev", (0, 1))
+    by_sentence = work.right_by_sentence(features, weight, bias, torch.arange(150).repeat_interleave(words))
+    assert by_sentence[1].tolist() == [int(r.sum()) for r in torch.split(right, words.tolist())]
 
 
 def test_of_equal_pairs_the_strongest_l1_then_l2_is_chosen() -> None:

@@ -212,6 +212,16 @@ def test_options_are_set_as_their_flags_say_them(rate: str, tmp_path: Path) -> N
     assert (job.chosen().lr, job.chosen().max_steps) == (5e-5, 7)
 
 
+def test_a_sample_of_the_rows_is_that_of_every_step(tmp_path: Path) -> None:
+    given = ReproduceOptions(models=("a",), tasks=("rte",), train_rows=40, validation_rows=30)
+    jobs = jobs_of(read_protocol("durrani2021", "table2"), given, tmp_path)
+    assert {j.name.split("/")[0] for j in jobs} == {"tune", "prune"}
+    for job in jobs:
+        assert job.task is not None
+        assert (job.task.train_rows, job.task.validation_rows) == (40, 30)
+        assert "--train-rows 40 --validation-rows 30" in job.command(tmp_path)
+
+
 def test_a_known_bijection_needs_neither_models_nor_text(tmp_path: Path) -> None:
     few = ["dim=3,4", "train=60", "test=20", "method=ridge", "workers=1"]
     result = ss.reproduce("ren2023", "table3", out=tmp_path / "out", set=few)

@@ -35,6 +35,10 @@ RARE = 5
 """Fewer training words do not teach a tag."""
 MOST_UNSEEN = 0.01
 """Share of development or test words whose tags training does not have, above which the splits do not fit together."""
+TOGETHER = 4096
+"""Words looked at together: a list of numbers takes several times the memory of an array."""
+MOST_TAGS = 2**15 - 1
+"""Tags are numbered in 16 bits."""
 MOST_NUMBERS = 10
 """Tags that are all numbers, and more than so many or not all whole, are a quantity."""
 
@@ -57,22 +61,22 @@ class Tagged:
 
     def numbers(
         self, split: str, sentence: npt.NDArray[np.int64], word: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.int64]:
+    ) -> npt.NDArray[np.int32]:
         """The number of each word's tag; -1 for one that training does not have, -2 for none."""
         number = {tag: k for k, tag in enumerate(self.tags)} | {NONE: -2}
-        numbers = np.empty(len(sentence), dtype=np.int64)
-        for k, text in enumerate(self.at(split, sentence, word)):
-            numbers[k] = number.get(text[1], -1)
-        return numbers
+        found = (number.get(tag, -1) for _, tag in self.at(split, sentence, word))
+        return np.fromiter(found, dtype=np.int32, count=len(sentence))
 
     def at(self, split: str, sentence: npt.NDArray[np.int64], word: npt.NDArray[np.int64]) -> Iterator[tuple[str, str]]:
         """Each word with its tag."""
         held, last = self.splits[split].sentences, -1
         current: Sentence | None = None
-        for s, w in zip(sentence.tolist(), word.tolist(), strict=True):
-            if s != last or current is None:
-                current, last = held[s], s
-            yield (current.words or ())[w], (current.tags or {})[self.property_name][w]
+        for first in range(0, len(sentence), TOGETHER):
+            some = slice(first, first + TOGETHER)
+            for s, w in zip(sentence[some].tolist(), word[some].tolist(), strict=True):
+                if s != last or current is None:
+                    current, last = held[s], s
+                yield (current.words or ())[w], (current.tags or {})[self.property_name][w]
 
     @cached_property
     def counts(self) -> Mapping[str, Counter[str]]:
@@ -88,7 +92,8 @@ class Tagged:
         """At most so many sentences of each split; tags that training then lacks are no tags of it."""
         if limit is None:
             return self
-        return tagged(self.name, self.property_name, {s: c.sample(limit, seed) for s, c in self.splits.items()})
+        splits = {s: c.sample(limit, seed) for s, c in self.splits.items()}
+        return tagged(self.name, self.property_name, splits, "give a larger --limit")
 
 
 def read_tagged(source: str | Path, property: str, *, columns: str | None = None, seed: int = 0) -> Tagged:
@@ -106,8 +111,8 @@ def read_tagged(source: str | Path, property: str, *, columns: str | None = None
     return tagged(path.name, property, _completed(splits, seed))
 
 
-def tagged(name: str, property: str, splits: Mapping[str, Corpus]) -> Tagged:
-    """A tagged corpus whose splits fit together, or the reason why they do not."""
+def tagged(name: str, property: str, splits: Mapping[str, Corpus], *ways: str) -> Tagged:
+    """A tagged corpus whose splits fit together, or the reason why they do not, with `ways` to more sentences."""
     made = Tagged(name, property, dict(splits), ())
     counts = made.counts["train"]
     tags = tuple(sorted(set(counts) - {NONE}))
@@ -115,6 +120,11 @@ def tagged(name: str, property: str, splits: Mapping[str, Corpus]) -> Tagged:
         raise StratoscopeError(f"{name}: expected words with the property '{property}' in training, got none")
     if len(tags) == 1:
         raise StratoscopeError(f"{name}: expected at least two tags of '{property}' in training, got '{tags[0]}' only")
+    if len(tags) > MOST_TAGS:
+        raise StratoscopeError(
+            f"{name}: expected at most {MOST_TAGS:,} tags of '{property}', got {len(tags):,}; choose a property of"
+            " classes"
+        )
     numbers = [float(tag) for tag in tags if _is_number(tag)]
     if len(numbers) == len(tags) and (len(tags) > MOST_NUMBERS or any(not value.is_integer() for value in numbers)):
         raise StratoscopeError(
@@ -130,8 +140,8 @@ def tagged(name: str, property: str, splits: Mapping[str, Corpus]) -> Tagged:
             few = ", ".join(f"'{t}' ({n})" for t, n in sorted(strange.items(), key=lambda i: (-i[1], i[0]))[:3])
             raise StratoscopeError(
                 f"{name}: expected the tags of {split} among those of training, got {sum(strange.values())} of"
-                f" {sum(words.values())} words with tags unseen in training: {few}; give more training sentences, or a"
-                " split of one file"
+                f" {sum(words.values())} words with tags unseen in training: {few}",
+                *(ways or ("give more training sentences", "give one file, which is split with the seed")),
             )
     return replace(made, tags=tags)
 

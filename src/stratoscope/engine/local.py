@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import mmap
 import multiprocessing
 import os
 import pickle
@@ -21,6 +22,7 @@ from functools import cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.files import disk_errors
@@ -38,8 +40,18 @@ WORKER_ENVIRONMENT = ONE_THREAD | KEEP_MEMORY
 ANY = Resources()
 
 
+mapped: WeakSet[mmap.mmap] = WeakSet()
+"""Files of this process's own that are mapped into its memory."""
+
+
 def hand_back() -> None:
-    """Give freed memory back: arrays are of all sizes, and what glibc keeps between them grows piece by piece."""
+    """Give freed memory back: arrays are of all sizes, and what glibc keeps between them grows piece by piece.
+
+    Pages of mapped files go too; what they hold stays with the file.
+    """
+    for file in mapped:
+        if hasattr(file, "madvise"):
+            file.madvise(mmap.MADV_DONTNEED)
     if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
         trim(0)
 

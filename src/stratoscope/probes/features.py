@@ -19,7 +19,7 @@ class Features:
     layers: tuple[int, ...]
     """Layers whose neurons stand side by side, in this order."""
     tags: Tensor
-    """(n,) number of each row's tag."""
+    """(n,) number of each row's tag, of any integer type."""
     classes: int
     columns: Tensor | None = None
     """Neurons kept of those side by side, all when None."""
@@ -51,7 +51,7 @@ class Features:
         begin = sum(self.rows.sizes[:index])
         parts = [self.rows.chunk(layer, index)[low:high] for layer in self.layers]
         x = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
-        return (x if self.columns is None else x[:, self.columns]).float(), self.tags[begin + low : begin + high]
+        return (x if self.columns is None else x[:, self.columns]).float(), self.tags[begin + low : begin + high].long()
 
     def chunks(self, most: int = 2048, *, skip: int = 1) -> Iterator[tuple[Tensor, Tensor]]:
         """(rows, tags) in order, at most so many rows at once; with `skip` only every so many pieces."""

@@ -6,7 +6,7 @@ features are small, which confounds comparisons between layers; `solve` does not
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +18,8 @@ from stratoscope.probes.objective import Penalties, softmax_errors_
 BUFFER_CHUNKS = 32
 """Chunks of the store (65,536 words) that are shuffled together: more words are shuffled in such pieces, drawn at
 random."""
+BUFFER_BYTES = 1e8
+"""Memory that they may take. Of more, each part of the batches is read again from all of them: the same batches."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,23 @@ def shuffled(features: Features, batch: int, generator: torch.Generator) -> Iter
     pieces = list(features.pieces())
     order = torch.randperm(len(pieces), generator=generator).tolist()
     for first in range(0, len(order), BUFFER_CHUNKS):
-        read = [features.piece(*pieces[k]) for k in order[first : first + BUFFER_CHUNKS]]
-        x, y = (torch.cat(parts) for parts in zip(*read, strict=True))
-        for some in torch.split(torch.randperm(len(x), generator=generator), batch):
-            yield x[some], y[some]
+        some = [pieces[k] for k in order[first : first + BUFFER_CHUNKS]]
+        permuted = torch.randperm(sum(high - low for _, low, high in some), generator=generator)
+        together = max(1, int(BUFFER_BYTES / (4 * features.width * batch))) * batch
+        for part in torch.split(permuted, together):
+            yield from zip(*(torch.split(v, batch) for v in _gathered(features, some, part)), strict=True)
+
+
+def _gathered(features: Features, pieces: Sequence[tuple[int, int, int]], which: Tensor) -> tuple[Tensor, Tensor]:
+    """Some rows of these pieces, counted through all of them, in the order asked for."""
+    x, y = torch.empty(len(which), features.width), torch.empty(len(which), dtype=torch.int64)
+    order, start = which.argsort(), 0
+    ends = which[order]
+    for piece in pieces:
+        stop = start + piece[2] - piece[1]
+        a, b = torch.searchsorted(ends, torch.tensor([start, stop])).tolist()
+        if b > a:
+            own, tags = features.piece(*piece)
+            x[order[a:b]], y[order[a:b]] = own[ends[a:b] - start], tags[ends[a:b] - start]
+        start = stop
+    return x, y

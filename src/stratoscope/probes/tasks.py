@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-Tags = npt.NDArray[np.int64]
+Tags = npt.NDArray[np.signedinteger[Any]]
+Types = npt.NDArray[np.int32]
 
 
 def majority(train: Tags, test: Tags) -> npt.NDArray[np.bool_]:
@@ -18,24 +19,35 @@ def majority(train: Tags, test: Tags) -> npt.NDArray[np.bool_]:
     return right
 
 
-def by_word(train_words: Sequence[str], train: Tags, test_words: Sequence[str], test: Tags) -> npt.NDArray[np.bool_]:
-    """Which test words the commonest training tag of the same word is right for; of unseen words that of all."""
-    counts: dict[str, Counter[int]] = defaultdict(Counter)
-    for word, tag in zip(train_words, train.tolist(), strict=True):
-        counts[word][tag] += 1
-    common = {word: min(c, key=lambda tag: (-c[tag], tag)) for word, c in counts.items()}
-    rest = int(np.bincount(train).argmax())
-    return np.array([common.get(word, rest) == tag for word, tag in zip(test_words, test.tolist(), strict=True)])
+def number_types(words: Iterable[str], count: int, known: dict[str, int]) -> Types:
+    """The number of each word's type in `known`, where new ones get the next: all that is kept of so many words."""
+    return np.fromiter((known.setdefault(word, len(known)) for word in words), dtype=np.int32, count=count)
 
 
-def control_tags(words: Sequence[str], shares: npt.NDArray[np.float64], seed: int) -> Tags:
+def by_word(train_types: Types, train: Tags, test_types: Types, test: Tags) -> npt.NDArray[np.bool_]:
+    """Which test words the commonest training tag of the same type is right for; of unseen types that of all.
+
+    Of equally common tags the first.
+    """
+    tags = np.bincount(train)
+    pairs, counts = np.unique(train_types * np.int64(len(tags)) + train, return_counts=True)
+    type_, tag = np.divmod(pairs, len(tags))
+    order = np.lexsort((tag, -counts, type_))
+    first = order[np.flatnonzero(np.diff(type_[order], prepend=-1))]
+    common = np.full(max(int(train_types.max()), int(test_types.max())) + 1, tags.argmax())
+    common[type_[first]] = tag[first]
+    right: npt.NDArray[np.bool_] = common[test_types] == test
+    return right
+
+
+def control_tags(types: Sequence[str], shares: npt.NDArray[np.float64], seed: int) -> Tags:
     """A random tag for each word type, drawn from the distribution of the tags (Hewitt & Liang 2019).
 
-    A word's tag depends on the word, the seed and the shares only, so that all splits and models agree.
+    A type's tag depends on the word, the seed and the shares only, so that all splits and models agree.
     """
     ends = np.cumsum(shares / shares.sum())
-    drawn = {word: _uniform(word, seed) for word in set(words)}
-    return np.searchsorted(ends[:-1], [drawn[word] for word in words], side="right").astype(np.int64)
+    drawn = np.array([_uniform(word, seed) for word in types])
+    return np.searchsorted(ends[:-1], drawn, side="right")
 
 
 def _uniform(word: str, seed: int) -> float:

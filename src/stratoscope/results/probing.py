@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from stratoscope.core.curve import Curve
-from stratoscope.core.errors import unknown_name
+from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.core.model import ModelInfo
 from stratoscope.core.value import BIASED, Interval, Value, Values, spread
 from stratoscope.results.result import Result
@@ -72,6 +72,12 @@ class Layers:
     """The probes of all models."""
 
     probes: tuple[LayerProbes, ...]
+
+    def __repr__(self) -> str:
+        return f"Layers({', '.join(f'{p.model} ({p.solver})' for p in self.probes)}: to_frame(), of(model))"
+
+    def _repr_html_(self) -> str:
+        return str(self.to_frame().to_html())
 
     def to_frame(self) -> pd.DataFrame:
         """One row per model, solver and layer."""
@@ -163,15 +169,27 @@ class NeuronProbes:
 
 @dataclass(frozen=True)
 class Ranked:
-    """The neurons of one model, for `top`."""
+    """The neurons of one model, for `top` and `by_layer`."""
 
     probes: NeuronProbes
+    tags: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"Ranked({len(self.probes.ranking):,} neurons of {self.probes.model}: top(n), by_layer(), probes)"
+
+    def _repr_html_(self) -> str:
+        return str(self.top().to_html())
 
     def top(self, n: int = 20) -> pd.DataFrame:
         """The n most salient neurons: layer and index, and for the first few their tag and words in context."""
         frame = pd.DataFrame(self.probes.top_neurons(n), columns=["layer", "index"])
         known = self.probes.to_frame()
         return frame if known.empty else frame.merge(known, how="left", on=["layer", "index"])
+
+    def by_layer(self) -> pd.DataFrame:
+        """How many salient neurons each layer has, by the tag they enter for (Durrani et al. 2021, Fig. 2 and 3)."""
+        layers = pd.Index(self.probes.layers, name="layer")
+        return pd.DataFrame(self.probes.counts.astype(int), index=layers, columns=list(self.tags))
 
 
 @dataclass(frozen=True)
@@ -194,11 +212,17 @@ class Probing(Result):
     layers: Layers
     neuron_probes: tuple[NeuronProbes, ...] = ()
 
+    def __repr__(self) -> str:
+        what = "layers and neurons" if self.neuron_probes else "layers"
+        return f"Probing({self.data.get('property')}: {what} of {', '.join(m.name for m in self.models)})"
+
     def neurons(self, model: str) -> Ranked:
         """The ranked neurons of one model."""
+        if not self.neuron_probes:
+            raise StratoscopeError("the neurons of this result were not ranked; probe with neurons=True (--neurons)")
         for probes in self.neuron_probes:
             if probes.model == model:
-                return Ranked(probes)
+                return Ranked(probes, self.tags)
         raise unknown_name("model with ranked neurons (--neurons)", model, (p.model for p in self.neuron_probes))
 
     def depths(self, model: str) -> Values:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import re
 import secrets
@@ -13,12 +14,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from safetensors.torch import save_file
+import torch
 from torch import Tensor
 
 from stratoscope.core import record
 from stratoscope.core.errors import InUseError, StratoscopeError
 from stratoscope.core.files import ANOTHER, disk_errors, file_sha256, write_text
+from stratoscope.engine.local import hand_back
 from stratoscope.runs.kinds import KINDS
 
 LOCK = ".lock"
@@ -42,6 +44,14 @@ WRITTEN |= {PAGE, PROTOCOL, "citations.bib", "examples.csv", ".written.json"}
 """Files that runs and reports write beside `parts`, `figures` and `tables`."""
 LEFTOVER = re.compile(r"\.(.+)\.\d+(-[0-9a-f]{8})?\.tmp")
 """Names under which a killed run of ours leaves a half-written file: `.name.pid-token.tmp`."""
+
+TYPES = {
+    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.bool: "BOOL",
+    torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8",
+}  # fmt: skip
+"""What safetensors calls them."""
+WRITTEN_BYTES = 2**25
+"""Bytes written before memory is handed back."""
 
 
 class RunFolder:
@@ -163,7 +173,7 @@ class RunFolder:
             self.check()
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
-                save_file({k: t.contiguous() for k, t in tensors.items()}, tmp)
+                write_tensors(tmp, tensors)
                 os.replace(tmp, path)
             except BaseException:
                 tmp.unlink(missing_ok=True)
@@ -196,6 +206,32 @@ class RunFolder:
     def _mark(self, name: str) -> Path:
         path = self.part(name)
         return path.with_name(path.name + ".sha256")
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write a safetensors file as its own package does, and hand memory back on the way.
+
+    Rows that wait in a mapped file would all be in memory at the end.
+    """
+    header, end = dict[str, object](), 0
+    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+    for name in names:
+        size = tensors[name].numel() * tensors[name].element_size()
+        shape = list(tensors[name].shape)
+        header[name] = {"dtype": TYPES[tensors[name].dtype], "shape": shape, "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("xb") as f:
+        f.write(len(text).to_bytes(8, "little") + text)
+        since = 0
+        for name in names:
+            flat = tensors[name].detach().contiguous().reshape(-1).view(torch.uint8)
+            f.write(flat.numpy().data)
+            since += len(flat)
+            if since >= WRITTEN_BYTES:
+                hand_back()
+                since = 0
 
 
 def _flock(lock: int, folder: Path, *, shared: bool) -> bool:

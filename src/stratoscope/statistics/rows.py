@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 import torch
 from torch import Tensor
@@ -76,6 +78,46 @@ class MemoryRows:
 
 
 @dataclass(frozen=True)
+class FileRows:
+    """Rows of one layer in a temporary file without a name, read chunk by chunk, so that they take no memory."""
+
+    file: IO[bytes]
+    count: int
+    width: int
+
+    @classmethod
+    def of(cls, parts: Iterable[Tensor], count: int, width: int) -> FileRows | None:
+        """`count` rows of float32, given part by part; None where the disk has no room for them."""
+        try:
+            file = tempfile.TemporaryFile(prefix="stratoscope-")  # noqa: SIM115 - it lives as long as the rows
+            for part in parts:
+                file.write(part.contiguous().numpy().tobytes())
+            file.flush()
+        except OSError:
+            return None
+        return cls(file, count, width)
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        return [min(CHUNK, self.count - start) for start in range(0, self.count, CHUNK)]
+
+    @property
+    def layers(self) -> int:
+        return 1
+
+    def eps(self, layer: int) -> float:
+        return torch.finfo(torch.float32).eps
+
+    def loss(self, layer: int) -> float:
+        return 0.0
+
+    def chunk(self, layer: int, index: int) -> Tensor:
+        size = self.sizes[index]
+        data = os.pread(self.file.fileno(), 4 * size * self.width, 4 * CHUNK * index * self.width)
+        return torch.frombuffer(bytearray(data), dtype=torch.float32).view(size, self.width)
+
+
+@dataclass(frozen=True)
 class StoredRows:
     """Rows held in safetensors files: plain data, so that a worker anywhere can open them."""
 
@@ -134,19 +176,15 @@ class Subset:
     """Positions in `rows`, increasing; a row may repeat."""
 
     @cached_property
-    def _kept(self) -> list[tuple[int, Tensor]]:
-        """Chunks that have rows here, and which rows of theirs."""
-        kept, start = [], 0
-        for k, end in enumerate(accumulate(self.rows.sizes)):
-            inside = self.index[(self.index >= start) & (self.index < end)] - start
-            if len(inside):
-                kept.append((k, inside))
-            start = end
-        return kept
+    def _kept(self) -> list[tuple[int, int, int, int]]:
+        """Chunks that have rows here: number, first row of the chunk, and from where to where in the index it goes."""
+        starts = [0, *accumulate(self.rows.sizes)]
+        places = torch.searchsorted(self.index, torch.tensor(starts, dtype=self.index.dtype)).tolist()
+        return [(k, starts[k], a, b) for k, (a, b) in enumerate(pairwise(places)) if b > a]
 
     @property
     def sizes(self) -> list[int]:
-        return [len(which) for _, which in self._kept]
+        return [b - a for _, _, a, b in self._kept]
 
     @property
     def layers(self) -> int:
@@ -159,8 +197,8 @@ class Subset:
         return self.rows.loss(layer)
 
     def chunk(self, layer: int, index: int) -> Tensor:
-        k, which = self._kept[index]
-        return self.rows.chunk(layer, k)[which]
+        k, start, a, b = self._kept[index]
+        return self.rows.chunk(layer, k)[self.index[a:b].long() - start]
 
 
 def count(rows: LayerRows) -> int:

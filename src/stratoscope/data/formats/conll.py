@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -68,7 +69,8 @@ def _corpus(path: Path, found: Iterable[Sentence | None]) -> Corpus:
 def _sentence(words: list[str], tags: dict[str, list[str]]) -> Sentence | None:
     if not words:
         return None
-    return Sentence(" ".join(words), tuple(words), tags={name: tuple(tag) for name, tag in tags.items()})
+    kept = {name: tuple(map(sys.intern, tag)) for name, tag in tags.items()}  # equal ones take memory once
+    return Sentence(" ".join(words), tuple(map(sys.intern, words)), tags=kept)
 
 
 def _conllu_sentence(path: Path, block: list[tuple[int, str]], names: Sequence[str]) -> Sentence | None:

@@ -243,7 +243,7 @@ def _texts(reading: Reading, bounds: Sequence[int]) -> Texts:
     corpus = reading.corpus.slice(first, last).held()
     kinds = {}
     for name, rows in reading.rows.items():
-        a, b = (int(np.searchsorted(rows.sentence, text)) for text in (first, last))
+        a, b = np.searchsorted(rows.sentence, np.array([first, last], rows.sentence.dtype)).tolist()
         sentence, word = rows.sentence[a:b] - first, rows.word[a:b]
         kinds[name] = Rows(rows.fingerprint, corpus.fingerprint, rows.unit, sentence, word, {})
     return Texts(tuple(bounds), corpus, kinds)
@@ -287,7 +287,7 @@ def read_shard(
     advance(len(corpus) // c - len(examples))
 
     def read_batch(n: int) -> None:
-        spool.let_go()
+        hand_back()
         advance(n)
 
     if len(examples):
@@ -353,7 +353,10 @@ def _stored_rows(
     name: str, rows: Rows, pieces: Sequence[tuple[str, int, int]], layers: Sequence[int], eps: float
 ) -> StoredRows:
     """The rows of the texts between the bounds of each piece, which is in this file."""
-    sizes = [int(np.diff(np.searchsorted(rows.sentence, bounds))[0]) for _, *bounds in pieces]
+    ends = np.searchsorted(
+        rows.sentence, np.array([bounds for _, *bounds in pieces], rows.sentence.dtype).reshape(-1, 2)
+    )
+    sizes = np.diff(ends)[:, 0].tolist()
     kept = [(path, start) for (path, start, _), size in zip(pieces, sizes, strict=True) if size]
     return StoredRows(
         tuple(size for size in sizes if size),

@@ -16,7 +16,7 @@ from stratoscope.models.text.encoder import BoolArray, Encoded, Encoder, IntArra
 
 SUBWORDS = ("last", "first", "mean")
 EMPTY = "empty sentences"
-CHUNK = 4096
+CHUNK = 1024
 """Sentences looked at together; of what they hold only the rows are kept."""
 
 
@@ -163,7 +163,7 @@ def check_unit(unit: str) -> None:
 
 def keys(sentence: IntArray, word: IntArray) -> IntArray:
     """One sortable number per (sentence, word)."""
-    return (sentence << 32) | word
+    return (sentence.astype(np.int64) << 32) | word
 
 
 def _pairs(

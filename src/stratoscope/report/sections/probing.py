@@ -15,6 +15,7 @@ from stratoscope.results.probing import SOLVED, LayerProbes, NeuronProbes, Probi
 MOST_TAGS = 8
 """Tags with a colour of their own; the others are one."""
 MOST_NEURONS = 10
+NO_BREAK = "\N{NO-BREAK SPACE}"
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -86,7 +87,7 @@ def _sections(result: Probing) -> Iterator[Section]:
     yield Section("penalties", "Probes", tables=(_table(probes),))
     if result.neuron_probes:
         yield Section("spread", "Salient neurons per layer", tuple(_stacks(result)))
-        yield Section("neurons", "Neurons", tables=(_neuron_table(result), _tops(result)))
+        yield Section("neurons", "Neurons", tables=(_neuron_table(result), _tops(result), _salient(result)))
         yield Section("words", "The first neurons", tables=tuple(_words(p) for p in result.neuron_probes))
 
 
@@ -98,7 +99,7 @@ def _penalties(l1: float, l2: float) -> str:
     """Both of a pair on one line of a narrow column: powers of ten with raised exponents, nowhere to break."""
     texts = [f"{v:.0e}" if v else "0" for v in (l1, l2)]
     found = [f"10{str(int(t[2:])).translate(RAISED)}" if t.startswith("1e") else t for t in texts]
-    return ",\N{NO-BREAK SPACE}".join(found)
+    return f",{NO_BREAK}".join(found)
 
 
 def _table(probes: tuple[LayerProbes, ...]) -> Table:
@@ -141,18 +142,12 @@ def _stacks(result: Probing) -> Iterator[Stacks]:
 
 
 def _neuron_table(result: Probing) -> Table:
-    """Table 7 and, per model, the chosen penalties."""
+    """Table 7."""
     return Table(
         id="minimal",
         title="Minimal sets (Table 7)",
-        caption="Smallest set, in steps of 1 %, whose own probe comes within delta of all neurons on dev words. Mean"
-        " depth: of the salient neurons, 0 embeddings, 1 the top; its interval is over resamples of the"
-        " training and development sentences, on which penalties are chosen and neurons ranked anew."
-        " Gap: the largest of the probes of subsets.",
-        head=(
-            *("Model", "Neurons", "Minimal set", "Accuracy", "of the set", "Selectivity", "of the set "),
-            *("λ1, λ2", "Mean depth", "Gap"),
-        ),
+        caption="Smallest set, in steps of 1 %, whose own probe comes within delta of all neurons on dev words.",
+        head=("Model", "Neurons", "Minimal set", "Accuracy", "of the set", "Selectivity", "of the set "),
         rows=tuple(
             (
                 printable(p.model),
@@ -162,7 +157,26 @@ def _neuron_table(result: Probing) -> Table:
                 p.minimal_accuracy,
                 p.oracle_selectivity,
                 p.minimal_selectivity,
+            )
+            for p in result.neuron_probes
+        ),
+    )
+
+
+def _salient(result: Probing) -> Table:
+    """Table 8 for the neurons, and where in the model they are."""
+    return Table(
+        id="salient",
+        title="Penalties of the probes of neurons (Table 8), and where the salient neurons are",
+        caption="Mean depth: of the salient neurons, 0 embeddings, 1 the top; its interval is over resamples of the"
+        " training and development sentences, on which penalties are chosen and neurons ranked anew."
+        " Gap to the optimum: the largest of the probes of subsets of the neurons.",
+        head=("Model", "λ1, λ2", "Salient neurons", "Mean depth", "Gap to the optimum"),
+        rows=tuple(
+            (
+                printable(p.model),
                 _penalties(p.l1, p.l2),
+                p.salient,
                 result.mean_depth(p.model),
                 float(p.gaps.max()),
             )
@@ -193,7 +207,12 @@ def _words(p: NeuronProbes) -> Table:
         caption="Test words at which a neuron is farthest from its mean, in brackets.",
         head=("Neuron", "Tag", "Share of its weight", "Words in context"),
         rows=tuple(
-            (f"layer {n.layer}, {n.index}", printable(n.tag), n.share, " · ".join(printable(w) for w in n.words))
+            (
+                f"layer {n.layer}, {n.index}".replace(" ", NO_BREAK),
+                printable(n.tag),
+                n.share,
+                " · ".join(printable(w) for w in n.words),
+            )
             for n in p.first[:MOST_NEURONS]
         ),
     )

@@ -21,8 +21,8 @@ from stratoscope.studies.probing.work import (
     probed_neurons,
     ranked_neurons,
     resampled_neurons,
-    resampled_rows,
     scored_pairs,
+    times_drawn,
 )
 
 RERANKED = 20
@@ -45,14 +45,19 @@ def neuron_probes(plan: Plan, shared: list[Shared], resamples: Resamples, runnin
         {"model": m, "layers": list(range(len(plan.layers(surveyed)))), "ranking": options.ranking}
         for m, (_, surveyed) in enumerate(plan.models)
     ]
+    sentence, words = np.unique(plan.rows["dev"].sentence, return_counts=True)
     (scored,) = running.map(
-        scored_pairs, items[:1], name="pairs", label="choosing penalties for neurons", shared=shared, key=key
+        scored_pairs,
+        items[:1],
+        name="pairs",
+        label="choosing penalties for neurons",
+        shared=(shared, torch.from_numpy(words)),
+        key=key,
     )
-    sentence = torch.from_numpy(plan.rows["dev"].sentence)
-    drawn_dev = [resampled_rows(sentence, [options.seed, k, 1]) for k in range(RERANKED)]
+    drawn_dev = [times_drawn(len(sentence), [options.seed, k, 1]) for k in range(RERANKED)]
     pair, *pairs = (
-        choose(scored["points"][:, rows].double().mean(1), Penalties.grid())
-        for rows in (torch.arange(len(sentence)), *drawn_dev)
+        choose(scored["points"].double() @ torch.from_numpy(times).double() / float(times @ words), Penalties.grid())
+        for times in (np.ones_like(words), *drawn_dev)
     )
     items = [{**item, "pair": pair} for item in items]
     ranked = running.map(ranked_neurons, items, name="ranking", label="ranking neurons", shared=shared, key=key)
@@ -85,7 +90,7 @@ def _probes(
 ) -> NeuronProbes:
     spec, surveyed = plan.models[item["model"]]
     names = ("oracle", "top", "bottom", "random", "minimal", "oracle_control", "minimal_control")
-    values, drawn = resamples.shares(np.stack([parts[name].numpy() for name in names]))
+    values, drawn = resamples.shares(parts[name].numpy() for name in names)
     of = {name: value_of(values[k], drawn[:, k]) for k, name in enumerate(names)}
     order, tag = parts["ranking"].numpy(), parts["tag"].numpy()
     layers, width, one = plan.layers(surveyed), surveyed.width, Penalties.grid()[[item["pair"]]]
@@ -113,7 +118,7 @@ def _probes(
         minimal_selectivity=value_of(values[4] - values[6], drawn[:, 4] - drawn[:, 6]),
         counts=counts,
         resampled=np.stack([r["by_layer"].double().numpy() for r in reranked]),
-        bottom_resampled=resamples.shares(np.stack([r["bottom"].numpy() for r in reranked]))[1].diagonal().copy(),
+        bottom_resampled=resamples.shares(r["bottom"].numpy() for r in reranked)[1].diagonal().copy(),
         gaps=parts["gaps"].numpy(),
     )  # fmt: skip
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,6 +15,7 @@ from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.core.progress import Progress
 from stratoscope.data.tagged import SPLITS, Tagged, read_tagged
 from stratoscope.models.open.loading import ModelSpec, Survey
+from stratoscope.models.read.memory import kept_in_file
 from stratoscope.models.read.store import chosen_layers
 from stratoscope.models.saved.source import survey_source
 from stratoscope.models.text.rows import SUBWORDS, Rows, plan_rows
@@ -92,11 +94,11 @@ def make_plan(
         notes += [f"{split}: {unseen} words have tags unseen in training and count as wrong"] if unseen else []
         rows[split] = replace(
             planned,
-            sentence=planned.sentence[with_tag],
-            word=planned.word[with_tag],
+            sentence=kept_in_file(planned.sentence[with_tag].astype(np.int32)),
+            word=kept_in_file(planned.word[with_tag].astype(np.int32)),
             fingerprint=f"{planned.fingerprint} {read.property_name}",
         )
-        tags[split] = torch.from_numpy(numbers[with_tag])
+        tags[split] = torch.from_numpy(kept_in_file(numbers[with_tag].astype(np.int16)))
     if read.rare:
         few = ", ".join(f"{tag} ({n})" for tag, n in list(read.rare.items())[:5])
         notes.append(f"tags with few training words: {few}{' ...' if len(read.rare) > 5 else ''}")

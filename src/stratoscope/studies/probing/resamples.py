@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -10,34 +11,34 @@ from stratoscope.core.curve import Curve
 from stratoscope.core.value import PERCENTILES, Interval, Value, Values, spread
 
 REPLICATES = 1000
-TOGETHER = 50
-"""Resamples drawn at once."""
+TOGETHER, MOST_WEIGHTS = 50, 200_000
+"""Resamples drawn at once, and weights of sentences in them."""
 INTERVAL = Interval(0.95, PERCENTILES)
 
 
 class Resamples:
-    """The same resamples of the test sentences for every probe; only counts per sentence are kept."""
+    """The same resamples of the test sentences for every probe, which is seen as counts per sentence only."""
 
     def __init__(self, sentence: Any, seed: int) -> None:
         self.first = np.flatnonzero(np.r_[True, np.diff(sentence) != 0])
         self.words = np.diff(np.r_[self.first, len(sentence)]).astype(np.float64)
         self.seed = seed
 
-    def shares(self, right: Any) -> tuple[Values, Values]:
-        """(series,) share of right words, and (resamples, series) on every resample, of (series, words)."""
-        counts = np.add.reduceat(np.asarray(right, dtype=np.float64), self.first, axis=1).T
+    def shares(self, right: Iterable[Any]) -> tuple[Values, Values]:
+        """(series,) share of right words, and (resamples, series) on every resample, of (words,) of each series."""
+        counts = np.stack([np.add.reduceat(np.asarray(r, dtype=np.float64), self.first) for r in right]).T
         generator, drawn = np.random.default_rng(self.seed), []
         n = len(self.words)
-        for start in range(0, REPLICATES, TOGETHER):
-            weights = generator.multinomial(n, np.full(n, 1 / n), size=min(TOGETHER, REPLICATES - start)).astype(
-                np.float64
-            )
+        together = min(TOGETHER, max(1, MOST_WEIGHTS // n))
+        for start in range(0, REPLICATES, together):
+            size = min(together, REPLICATES - start)
+            weights = generator.multinomial(n, np.full(n, 1 / n), size=size).astype(np.float64)
             drawn.append(weights @ counts / (weights @ self.words)[:, None])
         return counts.sum(0) / self.words.sum(), np.concatenate(drawn)
 
     def value(self, right: Any) -> Value:
         """The share of right words with its interval."""
-        values, drawn = self.shares(np.asarray(right)[None])
+        values, drawn = self.shares([right])
         return value_of(values[0], drawn[:, 0])
 
 

@@ -9,13 +9,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from stratoscope.claims.durrani2021 import judge_probing
 from stratoscope.core.options import answering
 from stratoscope.core.progress import Progress, Silent
+from stratoscope.core.value import Value, Values
 from stratoscope.data.tagged import SPLITS, Tagged
+from stratoscope.models.read.memory import kept_in_file
 from stratoscope.models.read.store import Reading, Wanted, store_all
-from stratoscope.probes.tasks import by_word, control_tags, majority
+from stratoscope.probes.tasks import by_word, control_tags, majority, number_types
 from stratoscope.results.probing import NUMBERS, PUBLISHED, SOLVED, LayerProbes, Layers, Probing
 from stratoscope.runs.run import Draw, Run
 from stratoscope.statistics.rows import StoredRows
@@ -64,14 +67,13 @@ def probe(
 
 def compute(plan: Plan, running: Run) -> Probing:
     """Read every model once, probe its layers one by one, then the neurons of all of them."""
-    words = {split: [w for w, _ in plan.corpus.at(split, r.sentence, r.word)] for split, r in plan.rows.items()}
+    resamples = Resamples(plan.rows["test"].sentence, plan.options.seed)
     shares = np.bincount(plan.tags["train"].numpy(), minlength=len(plan.corpus.tags)).astype(np.float64)
-    control = {s: torch.from_numpy(control_tags(w, shares, plan.options.seed)) for s, w in words.items()}
+    control, floors = _beside(plan, shares, resamples)
     shared = [
         Shared(stored, plan.tags, control, len(shares), plan.options.gap, plan.options.seed)
         for stored in read_models(plan, running)
     ]
-    resamples = Resamples(plan.rows["test"].sentence, plan.options.seed)
     key = [plan.inputs, answering(plan.options)]
     kinds = [(SOLVED, solved_layer), *([(PUBLISHED, published_layer)] if plan.options.solver == PUBLISHED else [])]
     probes = []
@@ -86,8 +88,6 @@ def compute(plan: Plan, running: Run) -> Probing:
             own = [p for item, p in zip(items, parts, strict=True) if item["model"] == m]
             probes.append(layer_probes(spec.label, solver, plan.layers(surveyed), own, resamples))
     neurons = neuron_probes(plan, shared, resamples, running, key) if plan.options.neurons else ()
-    train, test = (plan.tags[s].numpy() for s in ("train", "test"))
-    floors = [resamples.value(r) for r in (majority(train, test), by_word(words["train"], train, words["test"], test))]
     base = plan.models[0][0].label
     infos = tuple(
         model_info(spec, surveyed, base=base if k else None) for k, (spec, surveyed) in enumerate(plan.models)
@@ -113,6 +113,19 @@ def compute(plan: Plan, running: Run) -> Probing:
     return replace(result, statements=judge_probing(result))
 
 
+def _beside(plan: Plan, shares: Values, resamples: Resamples) -> tuple[dict[str, Tensor], list[Value]]:
+    """Tags of the control task by split, and what always the commonest tag, and each word's own, score."""
+    known: dict[str, int] = {}
+    types = {
+        split: number_types((w for w, _ in plan.corpus.at(split, r.sentence, r.word)), len(r), known)
+        for split, r in plan.rows.items()
+    }
+    train, test = (plan.tags[s].numpy() for s in ("train", "test"))
+    right = majority(train, test), by_word(types["train"], train, types["test"], test)
+    tags = control_tags(list(known), shares, plan.options.seed).astype(train.dtype)
+    return {s: torch.from_numpy(kept_in_file(tags[t])) for s, t in types.items()}, [resamples.value(r) for r in right]
+
+
 def read_models(plan: Plan, running: Run) -> list[dict[str, StoredRows]]:
     """Of each model every layer's words of every split."""
     how: dict[str, Any] = {k: getattr(plan.options, k) for k in ("subword", "layers", "batch_tokens")}
@@ -126,8 +139,9 @@ def layer_probes(
     model: str, solver: str, layers: tuple[int, ...], parts: Sequence[Any], resamples: Resamples
 ) -> LayerProbes:
     """The curves of one model from what was found for each layer."""
-    right, control = (np.stack([p[name].double().mean(0).numpy() for p in parts]) for name in ("right", "control"))
-    (values, drawn), (of_control, drawn_control) = (resamples.shares(r) for r in (right, control))
+    (values, drawn), (of_control, drawn_control) = (
+        resamples.shares(p[name].double().mean(0).numpy() for p in parts) for name in ("right", "control")
+    )
     seeds = [p["right"].double().mean(1) for p in parts]
     deviation = np.array([float(s.std()) if len(s) > 1 else np.nan for s in seeds])
     return LayerProbes(

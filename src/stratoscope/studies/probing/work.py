@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -17,7 +18,7 @@ from stratoscope.probes.objective import Penalties, accuracy, predict
 from stratoscope.probes.published import train
 from stratoscope.probes.solve import solve
 from stratoscope.probes.streamed import pull, stream
-from stratoscope.statistics.rows import LayerRows, MemoryRows, StoredRows, Subset
+from stratoscope.statistics.rows import CHUNK, FileRows, StoredRows, Subset
 
 SEEDS = 3
 """Runs of the published schedule."""
@@ -27,8 +28,6 @@ STEP = 0.01
 """Steps of the minimal set, up to `GRID_SHARE`."""
 STREAMED_VALUES = 2e7
 """Weights trained side by side over all layers: as many as memory holds several times."""
-HELD_BYTES = 4e8
-"""Columns that are held in memory instead of read from all layers in every pass."""
 PASSES = 60
 """Passes over a subset of the neurons."""
 SHOWN, CONTEXTS = 20, 5
@@ -118,14 +117,16 @@ def published_layer(models: list[Shared], item: dict[str, Any]) -> dict[str, Ten
     }  # fmt: skip
 
 
-def scored_pairs(models: list[Shared], item: dict[str, Any]) -> dict[str, Tensor]:
-    """(pairs, dev words) what each word adds to the score by which one pair of penalties is chosen for neurons.
+def scored_pairs(shared: tuple[list[Shared], Tensor], item: dict[str, Any]) -> dict[str, Tensor]:
+    """(pairs, dev sentences) what each adds to the score by which one pair of penalties is chosen for neurons.
 
-    Its mean is twice (A_top - A_bottom) / 2 - (A_0 - A_all) / 2: A_top and A_bottom keep the most and the least salient
-    fifth without training again, A_0 is without penalties (Dalvi et al. 2019).
+    Its mean over words, whose number in each sentence comes with `shared`, is twice (A_top - A_bottom) / 2 - (A_0 -
+    A_all) / 2: A_top and A_bottom keep the most and the least salient fifth without training again, A_0 is without
+    penalties (Dalvi et al. 2019).
     """
-    of, layers = models[item["model"]], tuple(item["layers"])
+    of, layers = shared[0][item["model"]], tuple(item["layers"])
     data, dev, grid = of.features("train", layers), of.features("dev", layers), Penalties.grid()
+    sentence = torch.arange(len(shared[1])).repeat_interleave(shared[1])
     together = max(1, int(STREAMED_VALUES // (data.width * of.classes)))
     bare, points = torch.zeros(0), list[Tensor]()
     for some in torch.split(torch.arange(len(grid)), together):
@@ -135,12 +136,20 @@ def scored_pairs(models: list[Shared], item: dict[str, Any]) -> dict[str, Tensor
             torch.stack([masked(weight[..., p], subset(o, GRID_SHARE, which)) for p, o in enumerate(orders)], -1)
             for which in ("top", "bottom")
         )
-        of_all, of_top, of_bottom = (
-            (predict(dev, w, bias) == dev.tags[:, None]).T.to(torch.int8) for w in (weight, top, bottom)
-        )
+        of_all, of_top, of_bottom = (right_by_sentence(dev, w, bias, sentence) for w in (weight, top, bottom))
         bare = bare if points else of_all[:1]  # the first pair of the grid has no penalty
         points.append(of_top - of_bottom - bare + of_all)
-    return {"points": torch.cat(points)}
+    return {"points": torch.cat(points).to(torch.int32)}
+
+
+def right_by_sentence(features: Features, weight: Tensor, bias: Tensor, sentence: Tensor) -> Tensor:
+    """(P, sentences) how many rows of each sentence every probe gives their tag."""
+    right = torch.zeros(int(sentence[-1]) + 1, bias.shape[1], dtype=torch.float64)
+    for start in range(0, len(features), CHUNK):
+        some = features.between(start, min(start + CHUNK, len(features)))
+        given = predict(some, weight, bias) == features.tags[start : some.stop, None]
+        right.index_add_(0, sentence[start : some.stop], given.double())
+    return right.T
 
 
 def ranked_neurons(models: list[Shared], item: dict[str, Any]) -> dict[str, Tensor]:
@@ -166,12 +175,9 @@ def tags_of(weight: Tensor, near: Tensor) -> dict[str, Tensor]:
 
 
 def held(features: Features) -> Features:
-    """The chosen columns in memory where they fit, so that a pass does not read all layers."""
-    if 4 * len(features) * features.width > HELD_BYTES:
-        return features
-    x = torch.cat([x for x, _ in features.chunks()])
-    rows: LayerRows = MemoryRows([x])
-    return replace(features, rows=rows, layers=(0,), columns=None)
+    """The chosen columns in a file of their own, so that a pass does not read all layers; all where disks are full."""
+    rows = FileRows.of((x for x, _ in features.chunks()), len(features), features.width)
+    return features if rows is None else replace(features, rows=rows, layers=(0,), columns=None)
 
 
 def probed_neurons(shared: tuple[list[Shared], list[dict[str, Tensor]]], item: dict[str, Any]) -> dict[str, Tensor]:
@@ -230,7 +236,7 @@ def resampled_neurons(shared: tuple[list[Shared], Tensor], item: dict[str, Any])
     of, layers = shared[0][item["model"]], tuple(item["layers"])
     rows = resampled_rows(shared[1], [of.seed, item["resample"]])
     whole, one = of.features("train", layers), Penalties.grid()[[item["pair"]]]
-    data = replace(whole, rows=Subset(whole.rows, rows), tags=whole.tags[rows])
+    data = replace(whole, rows=Subset(whole.rows, rows), tags=whole.tags.index_select(0, rows))
     weight, bias = stream(data, one, seed=of.seed)
     order = RANKINGS[item["ranking"]](data, weight[..., 0], pull(data, weight, bias))
     bottom = subset(order, item["share"], "bottom")
@@ -243,9 +249,14 @@ def resampled_neurons(shared: tuple[list[Shared], Tensor], item: dict[str, Any])
 
 def resampled_rows(sentence: Tensor, seed: list[int]) -> Tensor:
     """Rows of as many sentences, drawn with replacement, in the order of the rows."""
-    own, which = np.unique(sentence.numpy(), return_inverse=True)
-    times = np.random.default_rng(seed).multinomial(len(own), np.full(len(own), 1 / len(own)))
-    return torch.arange(len(sentence)).repeat_interleave(torch.from_numpy(times[which]))
+    words = np.unique(sentence.numpy(), return_counts=True)[1]
+    times = np.repeat(times_drawn(len(words), seed).astype(np.int32), words)
+    return torch.arange(len(sentence), dtype=torch.int32).repeat_interleave(torch.from_numpy(times))
+
+
+def times_drawn(sentences: int, seed: list[int]) -> npt.NDArray[np.int64]:
+    """How often each sentence is in a resample of as many."""
+    return np.random.default_rng(seed).multinomial(sentences, np.full(sentences, 1 / sentences))
 
 
 def farthest_rows(features: Features) -> Tensor:

@@ -148,8 +148,8 @@ def _tasks(protocol: Protocol, options: ReproduceOptions) -> dict[str, TaskSourc
     if rows and len(options.tasks) > 1:
         raise StratoscopeError(f"expected one task for your own rows {rows}, got {', '.join(options.tasks)}")
     names = options.tasks or ((Path(rows).stem,) if rows else protocol.tasks)
-    folder, held_out = options.task_folder, options.validation
-    return {name: TaskSource(task=name, task_folder=folder, data=rows, validation=held_out) for name in names}
+    same = {k: getattr(options, k) for k in ("task_folder", "validation", "train_rows", "validation_rows")}
+    return {name: TaskSource(task=name, data=rows, **same) for name in names}
 
 
 def _changes(protocol: Protocol, options: ReproduceOptions) -> dict[str, Any]:

@@ -25,3 +25,5 @@ class ReproduceOptions(Working):
         (), "Option of the steps in place of the protocol's, e.g. limit=100 or freeze=top:1,bottom:1; may be repeated."
     )
     overwrite: bool = overwrite()
+    train_rows: int | None = option(None, "Train on a random sample of N rows of each task.", least=1)
+    validation_rows: int | None = option(None, "Judge on a random sample of N validation rows of each task.", least=1)
