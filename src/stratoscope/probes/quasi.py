@@ -6,7 +6,6 @@ inverse of the second derivative is that of a metric of the rows plus a ridge fo
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -26,8 +25,8 @@ SMOOTHED = 0.1
 ROUNDEST = 1e3
 STIFF = 10.0
 """Largest curvature of a smoothed penalty over the metric's mean: proximal steps are better beyond."""
-LIKE = 100.0
-"""Ridges within this factor share an inverse."""
+REFRESH = 8
+"""Passes after which the inverse is made anew."""
 LEAST_RIDGE = 1e-6
 """Over the metric's mean curvature."""
 
@@ -64,18 +63,18 @@ class Smoothing:
 
 
 class Inverse:
-    """(metric + ridge)^-1, one for all probes of like ridges."""
+    """(metric + ridge)^-1; probes of the nearest ridges share one where all would take too much room."""
 
     def __init__(self, metric: Metric, ridge: Tensor) -> None:
         matrices = metric.matrices
         self.metric = metric
         size = float(matrices.diagonal(dim1=1, dim2=2).mean())
-        steps = (ridge.double().clamp(min=max(LEAST_RIDGE * size, 1e-30)).log() / math.log(LIKE)).tolist()
-        most, like = max(1, LARGEST // matrices.numel()), 1
-        while len({round(s / like) for s in steps}) > most:
-            like += 1
-        self.group = torch.tensor([round(s / like) for s in steps], dtype=torch.long)
-        self.roots = {k: _root(matrices, LIKE ** (k * like), size) for k in set(self.group.tolist())}
+        ridge = ridge.clamp(min=max(LEAST_RIDGE * size, 1e-30))
+        groups = min(len(ridge), max(1, LARGEST // matrices.numel()))
+        self.group = ridge.argsort().argsort() * groups // len(ridge)
+        self.roots = {
+            k: _root(matrices, float(ridge[self.group == k].log().mean().exp()), size) for k in range(groups)
+        }
 
     def keep(self, which: Tensor) -> None:
         self.group = self.group[which]
@@ -111,6 +110,7 @@ class QuasiNewton:
         probes = len(penalties)
         self.smoothing, self.penalties = smoothing, penalties
         self.slope = self._slope(best)
+        self.metric, self.passes = metric, 0
         self.inverse = Inverse(metric, smoothing.ridge(penalties, best.weight))
         self.direction = torch.zeros_like(self.slope)
         self.length, self.scale = torch.ones(probes), torch.ones(probes)
@@ -155,6 +155,9 @@ class QuasiNewton:
     def next(self, best: Point, penalties: Penalties) -> tuple[Tensor, Tensor]:
         """The next point to try."""
         self.penalties = penalties
+        self.passes += 1
+        if self.passes % REFRESH == 0:
+            self.inverse = Inverse(self.metric, self.smoothing.ridge(penalties, best.weight))
         self.slope = self._slope(best)
         again = self.risen & (_dot(self.direction, self.slope) < 0)
         self.direction = torch.where(again, self.direction, self._direction(self.slope))
