@@ -25,8 +25,11 @@ SMOOTHED = 0.1
 ROUNDEST = 1e3
 STIFF = 10.0
 """Largest curvature of a smoothed penalty over the metric's mean: proximal steps are better beyond."""
-REFRESH = 8
-"""Passes after which the inverse is made anew."""
+RIDGE_PASSES, SAME, ALIKE = 8, 1.0, 2.3
+"""Passes after which ridges are made anew where they differ by more; probes share one that differs by less (both in
+logarithms)."""
+OLD = (10, 26)
+"""Passes at which the metric has become old."""
 LEAST_RIDGE = 1e-6
 """Over the metric's mean curvature."""
 
@@ -63,21 +66,28 @@ class Smoothing:
 
 
 class Inverse:
-    """(metric + ridge)^-1; probes of the nearest ridges share one where all would take too much room."""
+    """(metric + ridge)^-1; probes of like ridges share one."""
 
     def __init__(self, metric: Metric, ridge: Tensor) -> None:
+        self.metric, self.ridge = metric, torch.zeros_like(ridge)
+        self.fit(metric, ridge)
+
+    def fit(self, metric: Metric, ridge: Tensor) -> None:
+        """Made anew unless it is much the same."""
         matrices = metric.matrices
-        self.metric = metric
         size = float(matrices.diagonal(dim1=1, dim2=2).mean())
         ridge = ridge.clamp(min=max(LEAST_RIDGE * size, 1e-30))
-        groups = min(len(ridge), max(1, LARGEST // matrices.numel()))
-        self.group = ridge.argsort().argsort() * groups // len(ridge)
+        if metric is self.metric and bool(((ridge / self.ridge).log().abs() < SAME).all()):
+            return
+        self.metric, self.ridge = metric, ridge
+        self.group = _alike(ridge, most=max(1, LARGEST // matrices.numel()))
         self.roots = {
-            k: _root(matrices, float(ridge[self.group == k].log().mean().exp()), size) for k in range(groups)
+            k: _root(matrices, float(ridge[self.group == k].log().mean().exp()), size)
+            for k in set(self.group.tolist())
         }
 
     def keep(self, which: Tensor) -> None:
-        self.group = self.group[which]
+        self.group, self.ridge = self.group[which], self.ridge[which]
         self.roots = {k: self.roots[k] for k in set(self.group.tolist())}
 
     def times(self, weight: Tensor) -> Tensor:
@@ -90,6 +100,14 @@ class Inverse:
             out[:-1, :, own] = self.metric.back(torch.cholesky_solve(self.metric.laid(some), root), some)
         out[-1] = weight[-1] / self.metric.bias
         return out
+
+
+def _alike(ridge: Tensor, *, most: int) -> Tensor:
+    """(P,) number of each ridge's group: those within a factor, wider ones where there would be too many."""
+    steps, factor = (ridge / ridge.min()).log(), ALIKE
+    while len(groups := (steps / factor).round().unique()) > most:
+        factor *= 2
+    return torch.searchsorted(groups, (steps / factor).round())
 
 
 def _root(matrices: Tensor, ridge: float, size: float) -> Tensor:
@@ -130,6 +148,14 @@ class QuasiNewton:
         for values in (self.steps, self.bends, self.inner):
             values[:] = [v[..., which].contiguous() for v in values]
 
+    @property
+    def old(self) -> bool:
+        """Whether probes have moved far from where the metric was made."""
+        return self.passes in OLD
+
+    def renew(self, metric: Metric) -> None:
+        self.metric = metric
+
     def cost(self, penalties: Penalties, weight: Tensor) -> Tensor:
         return self.smoothing.of(penalties, weight)
 
@@ -156,8 +182,8 @@ class QuasiNewton:
         """The next point to try."""
         self.penalties = penalties
         self.passes += 1
-        if self.passes % REFRESH == 0:
-            self.inverse = Inverse(self.metric, self.smoothing.ridge(penalties, best.weight))
+        if self.passes % RIDGE_PASSES == 0 or self.inverse.metric is not self.metric:
+            self.inverse.fit(self.metric, self.smoothing.ridge(penalties, best.weight))
         self.slope = self._slope(best)
         again = self.risen & (_dot(self.direction, self.slope) < 0)
         self.direction = torch.where(again, self.direction, self._direction(self.slope))

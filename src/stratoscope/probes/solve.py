@@ -42,10 +42,15 @@ COMMON_PASSES, LOW, NEAR = 6, 0.3, 2.5
 at most so many times its loss."""
 FEWEST_OF_WIDTH = 8
 """A metric for every tag pays where probes times tags are at least the neurons over this."""
+RENEWED = 0.03
+"""Share of the common metric in one that is made anew, per nat of loss: less than in the first, of larger errors."""
 REMEMBERED = 4
 """Passes before L-BFGS that still count: its own begin from where these came to."""
-FEWEST_PASSES = 7
-"""Fewer do not tell how fast the objective falls."""
+FEWEST_PASSES, STEADY = 7, 3
+"""Fewer passes do not tell how fast the objective falls, and so many in a row must tell it."""
+MANY_PASSES, LATE, STEEP, SLOWEST = 16, 0.6, 0.39, 0.75
+"""After many passes the last .4 of them tell it where the gain falls this steeply from half to half (.39 is passes^-1.36);
+the slowest fall."""
 SHRINK = 0.93
 """Finished pairs leave the batch once it becomes so much smaller."""
 
@@ -221,9 +226,22 @@ class _Batch:
         bound = self.best.value - self.low
         if not self.passes:
             return bound, torch.ones_like(bound, dtype=torch.bool)
-        gained = self._before(self.count // 2 - 1) - self.best.value
-        certified = (bound <= aim) | (bound <= gained) | (self.count < FEWEST_PASSES)
-        return torch.where(certified, bound, gained), certified
+        left = torch.stack([self._left(self.count - back) for back in range(STEADY)]).amax(0)
+        certified = (bound <= aim) | (bound <= left) | (self.count < FEWEST_PASSES)
+        return torch.where(certified, bound, left), certified
+
+    def _left(self, count: Tensor) -> Tensor:
+        """(P,) what so many passes leave to gain; 0 after too few.
+
+        Were errors to fall as passes^-a, the last share of the passes would gain as much as is left at a = 1 for a
+        half, at a = 1.36 for the last .4, and more where a is greater. Where they fall slower, as a half and the one
+        before show, what the half gained counts more.
+        """
+        now, half, quarter = (self._before(count // share - 1) for share in (1, 2, 4))
+        falls = ((half - now) / (quarter - half).clamp(min=1e-30)).clamp(max=SLOWEST)
+        late = self._before((LATE * count).long() - 1) - now
+        gained = torch.where((count < MANY_PASSES) | (falls > STEEP), half - now, late)
+        return torch.where(count < FEWEST_PASSES, 0.0, gained * (falls / (1 - falls)).clamp(min=1))
 
     def measure(self, slope: Slope, first: Moments) -> None:
         """Take in the slope at `at`: the best point and the bound."""
@@ -240,13 +258,21 @@ class _Batch:
     def step(self) -> None:
         self.at = self.steps.next(self.best, self.penalties)
 
+    def renew(self, features: Features, first: Moments) -> None:
+        """A metric for every tag made anew where the steps' has become old and enough probes are left."""
+        steps, loss = self.steps, self.best.slope.loss
+        if isinstance(steps, QuasiNewton) and steps.old and _pays(len(loss), features.classes, len(first.mean)):
+            k = int(loss.argsort()[int(LOW * len(loss))])
+            at, factor = (self.best.weight[..., k], self.best.bias[:, k]), torch.full_like(first.shares, float(loss[k]))
+            steps.renew(of_tags(features, *at, mean=first.mean, common=first.covariance, factor=RENEWED * factor))
+
     def apart(self, features: Features, first: Moments, gap: float) -> list[_Batch]:
         """Probes of weak l1 by L-BFGS, others of little loss with a metric for every tag, then the rest."""
         steps, loss, d, classes = self.steps, self.best.slope.loss, len(first.mean), features.classes
         assert isinstance(steps, Proximal)
         k = int(loss.argsort()[int(LOW * len(loss))])
         usual, most, factor = float(loss[k]), NEAR * float(loss[k]), BOLD * steps.c[:, k]
-        pays = int((loss <= most).sum()) * classes >= d / FEWEST_OF_WIDTH and classes * d * d <= LARGEST
+        pays = _pays(int((loss <= most).sum()), classes, d)
         if pays:
             at = self.best.weight[..., k], self.best.bias[:, k]
             metric = of_tags(features, *at, mean=first.mean, common=first.covariance, factor=factor)
@@ -288,7 +314,8 @@ class _Batch:
     def _anew(self, which: Tensor, metric: Metric, usual: float) -> _Batch:
         batch = self.some(which)
         c = ((batch.best.slope.loss / usual).sqrt() / BOLD).float().expand(metric.bias.shape[0], -1)
-        batch.steps = Proximal(metric, c, passes=batch.passes)
+        forbidden = batch.steps.forbidden if isinstance(batch.steps, Proximal) else None
+        batch.steps = Proximal(metric, c, passes=batch.passes, forbidden=forbidden)
         batch.trace, batch.count = batch.best.value[None].clone(), torch.ones_like(batch.count)
         return batch
 
@@ -347,6 +374,7 @@ def _work(batch: _Batch, done: _Done, features: Features, first: Moments, gap: f
             batch.keep((~ready).nonzero()[:, 0])
         if batch.members and batch.passes < passes:
             batch.split(gap)
+            batch.renew(features, first)
             batch.step()
     done.put(batch, torch.arange(len(batch.members)), gap)
     return bool(batch.members)
@@ -372,6 +400,11 @@ class _Done:
         moved = torch.einsum("d,dkp->kp", first.mean.double(), self.weight.double())
         bias = (self.bias - moved).float()
         return Fit(self.weight, bias, self.objective, self.gap, self.certified, passes)
+
+
+def _pays(probes: int, classes: int, d: int) -> bool:
+    """Whether a metric for every tag is worth its time and has room."""
+    return probes * classes >= d / FEWEST_OF_WIDTH and classes * d * d <= LARGEST
 
 
 def _norms(weight: Tensor) -> list[tuple[float, float]]:
