@@ -31,7 +31,7 @@ from stratoscope.runs.run import Run
 from stratoscope.statistics.rows import MemoryRows, gather
 from stratoscope.studies.probing.options import ProbeOptions
 from stratoscope.studies.probing.plan import make_plan
-from stratoscope.studies.probing.study import read_model
+from stratoscope.studies.probing.study import read_models
 
 WORDS = {"train": 20_000, "dev": 8_000}
 SENTENCES = 1500
@@ -60,7 +60,7 @@ def layer_features(model: str, corpus: str, name: str, folder: Path) -> list[tup
     """(train, dev) of every layer, its rows in memory."""
     plan = make_plan([model], corpus, name, ProbeOptions(limit=SENTENCES), Silent())
     with RunFolder.open(folder) as held:
-        stored = read_model(plan, *plan.models[0], Run(held))
+        stored = read_models(plan, Run(held))[0]
         return [
             (cut(stored["train"], k, plan, "train"), cut(stored["dev"], k, plan, "dev"))
             for k in range(stored["train"].layers)

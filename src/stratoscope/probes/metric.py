@@ -44,7 +44,7 @@ class Metric:
 
     def times(self, weight: Tensor) -> Tensor:
         """(d, K, P) the metric times weights."""
-        return self._back(torch.bmm(self.matrices, self.laid(weight)), weight)
+        return self.back(torch.bmm(self.matrices, self.laid(weight)), weight)
 
     def step(self, weight: Tensor, slope: Tensor, l1: Tensor, l2: Tensor) -> Tensor:
         """(d, K, P) about the minimum over w of slope (w - weight) + 1/2 |w - weight|^2 + l1 |w| + l2 w^2.
@@ -52,10 +52,10 @@ class Metric:
         `l1` and `l2` are (1 or d, K, P), l1 infinite where a weight must stay 0; all over the probe's factor.
         """
         laid = [self.laid(v) for v in (slope, l1, l2)]
-        return self._back(descend_(self.laid(weight).clone(), self.matrices, *laid), weight)
+        return self.back(descend_(self.laid(weight).clone(), self.matrices, *laid), weight)
 
     @staticmethod
-    def _back(values: Tensor, like: Tensor) -> Tensor:
+    def back(values: Tensor, like: Tensor) -> Tensor:
         return values.view_as(like) if len(values) == 1 else values.transpose(0, 1).contiguous()
 
 

@@ -29,9 +29,10 @@ class Mixing:
         """Which images each probe still uses."""
 
     def keep(self, which: Tensor) -> None:
-        for pairs in (self.images, self.residuals):
-            for k, (weight, bias) in enumerate(pairs):
-                pairs[k] = weight[..., which].contiguous(), bias[..., which]
+        self.images, self.residuals = (
+            [(weight[..., which].contiguous(), bias[..., which]) for weight, bias in pairs]
+            for pairs in (self.images, self.residuals)
+        )
         self.products, self.kept = self.products[..., which], self.kept[:, which]
 
     def forget(self, which: Tensor) -> None:

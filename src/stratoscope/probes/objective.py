@@ -8,6 +8,7 @@ the words is two wide matrix products.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -58,6 +59,32 @@ class Slope:
     """(d, K, P)"""
     bias: Tensor
     """(K, P)"""
+
+
+@dataclass(frozen=True)
+class Point:
+    """Weights and biases of probes, what they cost and the slope of the loss there."""
+
+    weight: Tensor
+    """(d, K, P)"""
+    bias: Tensor
+    """(K, P)"""
+    value: Tensor
+    """(P,) in float64."""
+    slope: Slope
+
+    def keep(self, which: Tensor) -> Point:
+        """Only these probes, some perhaps several times."""
+        slope = Slope(*(v[..., which].contiguous() for v in (self.slope.loss, self.slope.weight, self.slope.bias)))
+        return Point(*(v[..., which].contiguous() for v in (self.weight, self.bias, self.value)), slope)
+
+    def replaced(self, where: Tensor, other: Point) -> Point:
+        """The other point for these probes."""
+        choose = partial(torch.where, where)
+        of, by = self.slope, other.slope
+        slope = Slope(choose(by.loss, of.loss), choose(by.weight, of.weight), choose(by.bias, of.bias))
+        weight, bias = choose(other.weight, self.weight), choose(other.bias, self.bias)
+        return Point(weight, bias, choose(other.value, self.value), slope)
 
 
 def block_rows(weight: Tensor) -> int:

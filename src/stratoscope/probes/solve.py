@@ -24,32 +24,33 @@ from torch import Tensor
 
 from stratoscope.probes.features import Features
 from stratoscope.probes.metric import LARGEST, Metric, of_tags
-from stratoscope.probes.mixing import Mixing
-from stratoscope.probes.objective import Penalties, Slope, slope
-from stratoscope.probes.unpenalised import unpenalised
+from stratoscope.probes.objective import Penalties, Point, Slope, slope
+from stratoscope.probes.proximal import BOLD, Proximal
+from stratoscope.probes.quasi import STIFF, QuasiNewton, Smoothing
 
 CURVATURE, LEAST, MOST = 0.14, 0.02, 0.5
 """c_k = 0.14 sqrt(pi_k) / sum_k pi_k sqrt(pi_k) of tags of share pi_k, within these ends; then from secants."""
 MOST_PASSES = 200
 FLOOR = 1e-4
 """Of the metric, over the mean variance: weights must not run off where rows do not vary, as after LayerNorm."""
-BACK_OFF = 1.5
-"""By how much c grows after a rise."""
 SHARED, EARLY = 0.4, 1.5
 """Probes share weights while that costs at most this share of the gap, or of what a pass now gains."""
 START = 0.05
 """What sharing may cost after the first step, in nats per word."""
-SECANT_PASSES, BOLD = 2, 0.6
-"""Passes after which c stays, and by how much it is then less, because steps are mixed."""
 COMMON_PASSES, LOW, NEAR = 6, 0.3, 2.5
 """The pass after which probes get a metric for every tag: that of the probe at this quantile of losses, for probes of
 at most so many times its loss."""
-ROUNDING = 1e-7
-"""Of an objective."""
 FEWEST_OF_WIDTH = 8
 """A metric for every tag pays where probes times tags are at least the neurons over this."""
-FEWEST_PASSES = 7
-"""Fewer do not tell how fast the objective falls."""
+RENEWED = 0.03
+"""Share of the common metric in one that is made anew, per nat of loss: less than in the first, of larger errors."""
+REMEMBERED = 4
+"""Passes before L-BFGS that still count: its own begin from where these came to."""
+FEWEST_PASSES, STEADY = 7, 3
+"""Fewer passes do not tell how fast the objective falls, and so many in a row must tell it."""
+MANY_PASSES, LATE, STEEP, SLOWEST = 16, 0.6, 0.39, 0.75
+"""After many passes the last .4 of them tell it where the gain falls this steeply from half to half (.39 is passes^-1.36);
+the slowest fall."""
 SHRINK = 0.93
 """Finished pairs leave the batch once it becomes so much smaller."""
 
@@ -138,71 +139,83 @@ def lower_bound(weight: Tensor, bias: Tensor, at: Slope, first: Moments, penalti
 class _Batch:
     """The probes still worked on, one column each: everything with a last axis of columns is selected together."""
 
-    def __init__(
-        self, members: list[list[int]], grid: Penalties, weight: Tensor, bias: Tensor, c: Tensor, metric: Metric
-    ) -> None:
+    def __init__(self, members: list[list[int]], grid: Penalties, best: Point, steps: Proximal | QuasiNewton) -> None:
         columns = len(members)
-        self.metric = metric
-        self.members, self.grid, self.c = members, grid, c
+        self.members, self.grid, self.steps = members, grid, steps
         """Pairs of penalties that share a column, its own first: none is weaker than that in either penalty."""
-        self.at, self.at_bias = weight, bias
-        """Where the gradient is taken next."""
-        self.weight, self.bias = weight, bias
-        """The best point so far, with its slope and its objective."""
-        self.slope = Slope(torch.zeros(columns), torch.zeros(0, 0, columns), torch.zeros(0, columns))
-        self.best = torch.full((columns,), torch.inf, dtype=torch.float64)
+        self.best, self.at = best, (best.weight, best.bias)
+        """The best point so far, and where the slope is taken next."""
         self.low = torch.zeros(columns, dtype=torch.float64)
         """A lower bound of the optimum."""
         self.passes = 0
         self.trace, self.count = torch.zeros(0, columns, dtype=torch.float64), torch.zeros(columns, dtype=torch.long)
         """Best objectives, and how many: a pass without a better one is not counted."""
-        self.mixing = Mixing(columns)
-        self.risen = torch.zeros(columns, dtype=torch.bool)
-        """Whether the last point tried was worse: its probe takes a plain step from the best one."""
+
+    @property
+    def own(self) -> Tensor:
+        return torch.tensor([group[0] for group in self.members], dtype=torch.long)
 
     @property
     def penalties(self) -> Penalties:
-        return self.grid[torch.tensor([group[0] for group in self.members], dtype=torch.long)]
+        return self.grid[self.own]
 
     def keep(self, which: Tensor) -> None:
         """Only these columns, some perhaps several times."""
-        self.slope, self.members = _narrow(self.slope, which), [self.members[k] for k in which.tolist()]
-        for name in ("c", "at", "at_bias", "weight", "bias", "best", "low", "risen", "trace", "count"):
+        self.best, self.members = self.best.keep(which), [self.members[k] for k in which.tolist()]
+        self.at = self.at[0][..., which].contiguous(), self.at[1][..., which].contiguous()
+        for name in ("low", "trace", "count"):
             setattr(self, name, getattr(self, name)[..., which].contiguous())
-        self.mixing.keep(which)
+        self.steps.keep(which)
+
+    def some(self, which: Tensor) -> _Batch:
+        """These columns apart from the others."""
+        other = copy(self)
+        other.steps = copy(self.steps)
+        other.keep(which.nonzero()[:, 0])
+        return other
 
     def extra(self) -> list[list[float]]:
-        """For every column, how much more its weights cost each of its members than its own pair.
+        """For every column, how much more its weights cost each of its members than what its steps minimise.
 
         F_q(W) - F*_q <= (F_q(W) - F_p(W)) + (F_p(W) - F*_p) for penalties p <= q, since F*_p <= F*_q.
         """
-        norms = _norms(self.weight)
-        return [[_more(self.grid, group[0], q, norms[k]) for q in group] for k, group in enumerate(self.members)]
+        penalties, weight = self.penalties, self.best.weight
+        rounded = (penalties.of(weight) - self.steps.cost(penalties, weight)).tolist()
+        norms = _norms(weight)
+        return [
+            [rounded[k] + _more(self.grid, group[0], q, norms[k]) for q in group]
+            for k, group in enumerate(self.members)
+        ]
 
     def join(self) -> None:
         """Let pairs share the first step of a weaker one where that costs little."""
-        norms = _norms(self.at)
+        norms = _norms(self.at[0])
         groups = _grouped(self.grid, range(len(self.members)), lambda p, q: _more(self.grid, p, q, norms[p]), START)
         self.keep(torch.tensor([group[0] for group in groups]))
         self.members = groups
 
     def split(self, gap: float) -> None:
         """Columns of their own for members that now lose too much by sharing."""
-        gains = (self._before(self.count - 3) - self.best) / 2 if self.passes > 1 else torch.full_like(self.best, START)
-        columns, members, lost = [], [], []
-        for k, (group, norms) in enumerate(zip(self.members, _norms(self.weight), strict=True)):
+        best = self.best.value
+        gains = (self._before(self.count - 3) - best) / 2 if self.passes > 1 else torch.full_like(best, START)
+        columns, members = [], []
+        for k, (group, norms) in enumerate(zip(self.members, _norms(self.best.weight), strict=True)):
             more = partial(_more, self.grid, norms=norms)
             for part in _grouped(self.grid, group, more, max(SHARED * gap, EARLY * float(gains[k]))):
                 columns.append(k)
                 members.append(part)
-                lost.append(more(group[0], part[0]))
-        if len(columns) == len(self.members):
-            return
+        if len(columns) > len(self.members):
+            self.regroup(columns, members)
+
+    def regroup(self, columns: list[int], members: list[list[int]]) -> None:
+        """These members, each group with a copy of one of the columns."""
         self.keep(torch.tensor(columns))
-        self.members, above = members, torch.tensor(lost, dtype=torch.float64)
-        self.best = self.best + above
+        self.members = members
+        value = self.best.slope.loss + self.steps.cost(self.penalties, self.best.weight)
+        above = value - self.best.value
+        self.best = replace(self.best, value=value)
         self.trace = self.trace + 2 * above  # it was not their objective that fell: what it gained counts twice
-        self.trace.scatter_(0, self.count[None] - 1, self.best[None])
+        self.trace.scatter_(0, self.count[None] - 1, value[None])
 
     def _before(self, count: Tensor) -> Tensor:
         """(P,) the best objective of this number."""
@@ -210,78 +223,101 @@ class _Batch:
 
     def gap(self, aim: float) -> tuple[Tensor, Tensor]:
         """(P,) the certified gap where it is within the aim, else the smaller of both; and whether it is certified."""
-        bound = self.best - self.low
+        bound = self.best.value - self.low
         if not self.passes:
             return bound, torch.ones_like(bound, dtype=torch.bool)
-        gained = self._before(self.count // 2 - 1) - self.best
-        certified = (bound <= aim) | (bound <= gained) | (self.count < FEWEST_PASSES)
-        return torch.where(certified, bound, gained), certified
+        left = torch.stack([self._left(self.count - back) for back in range(STEADY)]).amax(0)
+        certified = (bound <= aim) | (bound <= left) | (self.count < FEWEST_PASSES)
+        return torch.where(certified, bound, left), certified
+
+    def _left(self, count: Tensor) -> Tensor:
+        """(P,) what so many passes leave to gain; 0 after too few.
+
+        Were errors to fall as passes^-a, the last share of the passes would gain as much as is left at a = 1 for a
+        half, at a = 1.36 for the last .4, and more where a is greater. Where they fall slower, as a half and the one
+        before show, what the half gained counts more.
+        """
+        now, half, quarter = (self._before(count // share - 1) for share in (1, 2, 4))
+        falls = ((half - now) / (quarter - half).clamp(min=1e-30)).clamp(max=SLOWEST)
+        late = self._before((LATE * count).long() - 1) - now
+        gained = torch.where((count < MANY_PASSES) | (falls > STEEP), half - now, late)
+        return torch.where(count < FEWEST_PASSES, 0.0, gained * (falls / (1 - falls)).clamp(min=1))
 
     def measure(self, slope: Slope, first: Moments) -> None:
-        """Take in the slope at `at`: the best point, the bound, and c from the secant while weights grow fast."""
-        value = slope.loss + self.penalties.of(self.at)
-        self.low = torch.maximum(self.low, lower_bound(self.at, self.at_bias, slope, first, self.penalties))
-        again, self.risen = self.risen, value > self.best + ROUNDING
-        if self.passes:
-            early = self.passes < SECANT_PASSES
-            self.c = self.c * self._bend(slope) if early else self.c
-            self.c = torch.where(self.risen & (again | early), self.c * BACK_OFF, self.c)
-            self.mixing.forget(self.risen)
-        self.weight, self.bias, self.best, self.slope = (
-            (self.at, self.at_bias, value, slope) if not self.risen.any() else self._best_of(value, slope)
-        )
+        """Take in the slope at `at`: the best point and the bound."""
+        penalties, (weight, bias) = self.penalties, self.at
+        tried = Point(weight, bias, slope.loss + self.steps.cost(penalties, weight), slope)
+        self.low = torch.maximum(self.low, lower_bound(weight, bias, slope, first, penalties))
+        risen = self.steps.judge(self.best, tried)
+        self.best = tried.replaced(risen, self.best) if risen.any() else tried
         self.passes += 1
-        self.trace = torch.cat([self.trace, torch.zeros_like(self.best[None])])
-        self.trace.scatter_(0, self.count[None], self.best[None])
-        self.count = self.count + ~self.risen
+        self.trace = torch.cat([self.trace, torch.zeros_like(self.best.value[None])])
+        self.trace.scatter_(0, self.count[None], self.best.value[None])
+        self.count = self.count + ~risen
 
-    def _best_of(self, value: Tensor, slope: Slope) -> tuple[Tensor, Tensor, Tensor, Slope]:
-        old = self.slope
-        slope = Slope(
-            torch.where(self.risen, old.loss, slope.loss),
-            torch.where(self.risen, old.weight, slope.weight),
-            torch.where(self.risen, old.bias, slope.bias),
-        )
-        weight, bias = torch.where(self.risen, self.weight, self.at), torch.where(self.risen, self.bias, self.at_bias)
-        return weight, bias, torch.where(self.risen, self.best, value), slope
+    def step(self) -> None:
+        self.at = self.steps.next(self.best, self.penalties)
 
-    def _bend(self, slope: Slope) -> Tensor:
-        """(P,) curvature along the last step over that of the metric."""
-        step, bias = self.at - self.weight, self.at_bias - self.bias
-        metric = self.metric.times(step).mul_(step).sum(0) + self.metric.bias * bias.square()
-        bent = step.mul_(slope.weight - self.slope.weight).sum(0) + bias * (slope.bias - self.slope.bias)
-        return (bent.sum(0) / (self.c * metric).sum(0).clamp(min=1e-30)).nan_to_num(1.0).clamp(0.7, 1.5)
+    def renew(self, features: Features, first: Moments) -> None:
+        """A metric for every tag made anew where the steps' has become old and enough probes are left."""
+        steps, loss = self.steps, self.best.slope.loss
+        if isinstance(steps, QuasiNewton) and steps.old and _pays(len(loss), features.classes, len(first.mean)):
+            k = int(loss.argsort()[int(LOW * len(loss))])
+            at, factor = (self.best.weight[..., k], self.best.bias[:, k]), torch.full_like(first.shares, float(loss[k]))
+            steps.renew(of_tags(features, *at, mean=first.mean, common=first.covariance, factor=RENEWED * factor))
 
-    def step(self, forbidden: Tensor | None) -> None:
-        """A proximal step from the best point, mixed with those before."""
-        mixing = self.passes >= SECANT_PASSES
-        c = BOLD * self.c if mixing else self.c
-        l1, l2 = ((v / c)[None] for v in (self.penalties.l1, self.penalties.l2))
-        if forbidden is not None:
-            own = torch.tensor([group[0] for group in self.members])
-            l1 = torch.where(forbidden[:, None, own], torch.inf, l1)
-        image = self.metric.step(self.weight, self.slope.weight / c, l1, l2)
-        bias = self.bias - self.slope.bias / (self.metric.bias * c)
-        if mixing:
-            self.mixing.add((self.weight, self.bias), (image, bias), self.metric)
-            image, bias = self.mixing.mixed()
-        self.at, self.at_bias = image, bias
+    def apart(self, features: Features, first: Moments, gap: float) -> list[_Batch]:
+        """Probes of weak l1 by L-BFGS, others of little loss with a metric for every tag, then the rest."""
+        steps, loss, d, classes = self.steps, self.best.slope.loss, len(first.mean), features.classes
+        assert isinstance(steps, Proximal)
+        k = int(loss.argsort()[int(LOW * len(loss))])
+        usual, most, factor = float(loss[k]), NEAR * float(loss[k]), BOLD * steps.c[:, k]
+        pays = _pays(int((loss <= most).sum()), classes, d)
+        if pays:
+            at = self.best.weight[..., k], self.best.bias[:, k]
+            metric = of_tags(features, *at, mean=first.mean, common=first.covariance, factor=factor)
+        else:
+            metric = Metric(first.covariance[None] * factor.mean(), factor[:, None])
+        smoothing = Smoothing(gap, d * classes)
+        weak = smoothing.stiffness(self.grid.l1) <= STIFF * metric.matrices.diagonal(dim1=1, dim2=2).mean()
+        if steps.forbidden is not None:
+            weak[:] = False
+        self._by_kind(weak)
+        weak, near = weak[self.own], self.best.slope.loss <= most
+        batches = [
+            self._quasi(weak & near if pays else weak, metric, smoothing),
+            self._anew(~weak & near & pays, metric, usual),
+            self.some(~near if pays else ~weak),
+        ]
+        return [batch for batch in batches if batch.members]
 
-    def apart(self, features: Features, first: Moments) -> list[_Batch]:
-        """Probes of little loss with a metric for every tag, then the others; or all of them together."""
-        columns, d, loss = len(self.members), len(self.weight), self.slope.loss
-        k = int(loss.argsort()[int(LOW * columns)])
-        near = loss <= NEAR * loss[k]
-        if int(near.sum()) * features.classes < d / FEWEST_OF_WIDTH or features.classes * d * d > LARGEST:
-            return [self]
-        others, factor = copy(self), BOLD * self.c[:, k]
-        others.keep((~near).nonzero()[:, 0])
-        weight, bias = self.weight[..., k], self.bias[:, k]
-        self.metric = of_tags(features, weight, bias, mean=first.mean, common=first.covariance, factor=factor)
-        self.c = ((loss / loss[k]).sqrt() / BOLD).float().expand_as(self.c)
-        self.mixing, self.trace, self.count = Mixing(columns), self.best[None].clone(), torch.ones_like(self.count)
-        self.keep(near.nonzero()[:, 0])
-        return [batch for batch in (self, others) if batch.members]
+    def _by_kind(self, weak: Tensor) -> None:
+        """Columns whose members are all weak or all not."""
+        columns, members = [], []
+        for k, group in enumerate(self.members):
+            for kind in (True, False):
+                for part in _grouped(self.grid, [q for q in group if bool(weak[q]) == kind], lambda *_: 0.0, 0.0):
+                    columns.append(k)
+                    members.append(part)
+        self.regroup(columns, members)
+
+    def _quasi(self, which: Tensor, metric: Metric, smoothing: Smoothing) -> _Batch:
+        batch = self.some(which)
+        if batch.members:
+            batch.steps = QuasiNewton(metric, smoothing, batch.best, batch.penalties)
+            last = (batch.count - REMEMBERED)[None] + torch.arange(REMEMBERED)[:, None]
+            batch.trace = batch.trace.gather(0, last.clamp(min=0))
+            batch.count = torch.full_like(batch.count, REMEMBERED)
+            batch.regroup(list(range(len(batch.members))), batch.members)
+        return batch
+
+    def _anew(self, which: Tensor, metric: Metric, usual: float) -> _Batch:
+        batch = self.some(which)
+        c = ((batch.best.slope.loss / usual).sqrt() / BOLD).float().expand(metric.bias.shape[0], -1)
+        forbidden = batch.steps.forbidden if isinstance(batch.steps, Proximal) else None
+        batch.steps = Proximal(metric, c, passes=batch.passes, forbidden=forbidden)
+        batch.trace, batch.count = batch.best.value[None].clone(), torch.ones_like(batch.count)
+        return batch
 
 
 def solve(
@@ -299,76 +335,47 @@ def solve(
     neurons are solved side by side too.
     """
     first = moments(features) if first is None else first
-    free = penalties.l1 + penalties.l2 == 0
-    if free.any() and forbidden is None and passes > COMMON_PASSES:
-        return _with_unpenalised(features, penalties, free, gap, passes, first)
     d, pairs, classes = len(first.mean), len(penalties), features.classes
     root = first.shares.sqrt()
     c = (CURVATURE * root / (first.shares * root).sum()).clamp(LEAST, MOST)[:, None].expand(classes, pairs).clone()
     bias = first.shares.clamp(min=0.5 / len(features)).log()[:, None].expand(classes, pairs).clone()
-    metric = Metric.common(first.covariance, classes)
-    batch = _Batch([[k] for k in range(pairs)], penalties, torch.zeros(d, classes, pairs), bias, c, metric)
-    nothing = -first.with_tags[:, :, None].expand(d, classes, pairs)
-    batch.slope = Slope(batch.best, nothing, torch.zeros_like(bias))
-    batch.step(forbidden)
+    unknown = torch.full((pairs,), torch.inf, dtype=torch.float64)
+    nothing = Slope(unknown, -first.with_tags[:, :, None].expand(d, classes, pairs), torch.zeros_like(bias))
+    steps = Proximal(Metric.common(first.covariance, classes), c, forbidden=forbidden)
+    start = Point(torch.zeros(d, classes, pairs), bias, unknown, nothing)
+    batch = _Batch([[k] for k in range(pairs)], penalties, start, steps)
+    batch.step()
     if forbidden is None:
         batch.join()
     if len(list(features.pieces())) > 1:
-        batch.weight, batch.bias = batch.at, batch.at_bias
-        batch.slope = slope(features, batch.at, batch.at_bias, mean=first.mean, skip=2)
-        batch.step(forbidden)
+        half = slope(features, *batch.at, mean=first.mean, skip=2)
+        batch.best = Point(*batch.at, torch.full_like(half.loss, torch.inf), half)
+        batch.step()
     done = _Done(d, classes, pairs)
     if passes == 0:  # unmeasured: its objective is unknown
-        batch.weight, batch.bias = batch.at, batch.at_bias
+        batch.best = replace(batch.best, weight=batch.at[0], bias=batch.at[1])
     batches = [batch]
-    if _work(batch, done, features, first, forbidden, gap, min(passes, COMMON_PASSES)):
-        batches = batch.apart(features, first) if batch.passes < passes else []
+    if _work(batch, done, features, first, gap, min(passes, COMMON_PASSES)):
+        batches = batch.apart(features, first, gap) if batch.passes < passes else []
         for some in batches:
             some.split(gap)
-            some.step(forbidden)
-            _work(some, done, features, first, forbidden, gap, passes)
+            some.step()
+            _work(some, done, features, first, gap, passes)
     return done.fit(first, max(some.passes for some in [batch, *batches]))
 
 
-def _with_unpenalised(
-    features: Features, penalties: Penalties, free: Tensor, gap: float, passes: int, first: Moments
-) -> Fit:
-    """The same, with the pairs that have no penalty solved apart from the others."""
-    bias = first.shares.clamp(min=0.5 / len(features)).log()
-    mean, covariance = first.mean, first.covariance
-    found = unpenalised(features, bias, mean=mean, covariance=covariance, gap=gap, passes=passes)
-    done = _Done(len(mean), features.classes, len(penalties))
-    done.weight[..., free], done.bias[:, free] = found.weight[:, :, None], found.bias[:, None]
-    done.objective[free] = found.losses[-1]
-    done.gap[free], done.certified[free] = found.gap
-    alone = done.fit(first, len(found.losses))
-    if free.all():
-        return alone
-    rest = solve(features, penalties[~free], gap=gap, passes=passes, first=first)
-    for name in ("weight", "bias", "objective", "gap", "certified"):
-        getattr(alone, name)[..., ~free] = getattr(rest, name)
-    return replace(alone, passes=max(alone.passes, rest.passes))
-
-
-def _work(
-    batch: _Batch,
-    done: _Done,
-    features: Features,
-    first: Moments,
-    forbidden: Tensor | None,
-    gap: float,
-    passes: int,
-) -> bool:
+def _work(batch: _Batch, done: _Done, features: Features, first: Moments, gap: float, passes: int) -> bool:
     """Take passes until all probes are within the gap or so many are taken; whether some are left."""
     while batch.passes < passes and batch.members:
-        batch.measure(slope(features, batch.at, batch.at_bias, mean=first.mean), first)
+        batch.measure(slope(features, *batch.at, mean=first.mean), first)
         ready = (batch.gap(gap)[0] + torch.tensor([max(e) for e in batch.extra()])) <= gap
         if ready.all() or ready.double().mean() > 1 - SHRINK:
             done.put(batch, ready.nonzero()[:, 0], gap)
             batch.keep((~ready).nonzero()[:, 0])
         if batch.members and batch.passes < passes:
             batch.split(gap)
-            batch.step(forbidden)
+            batch.renew(features, first)
+            batch.step()
     done.put(batch, torch.arange(len(batch.members)), gap)
     return bool(batch.members)
 
@@ -385,8 +392,9 @@ class _Done:
         (gap, certified), extra = batch.gap(aim), batch.extra()
         for k in which.tolist():
             for q, more in zip(batch.members[k], extra[k], strict=True):
-                self.weight[..., q], self.bias[:, q] = batch.weight[..., k], batch.bias[:, k]
-                self.objective[q], self.gap[q], self.certified[q] = batch.best[k] + more, gap[k] + more, certified[k]
+                self.weight[..., q], self.bias[:, q] = batch.best.weight[..., k], batch.best.bias[:, k]
+                self.objective[q] = batch.best.value[k] + more
+                self.gap[q], self.certified[q] = gap[k] + more, certified[k]
 
     def fit(self, first: Moments, passes: int) -> Fit:
         moved = torch.einsum("d,dkp->kp", first.mean.double(), self.weight.double())
@@ -394,8 +402,9 @@ class _Done:
         return Fit(self.weight, bias, self.objective, self.gap, self.certified, passes)
 
 
-def _narrow(found: Slope, which: Tensor) -> Slope:
-    return Slope(found.loss[which], found.weight[..., which].contiguous(), found.bias[..., which])
+def _pays(probes: int, classes: int, d: int) -> bool:
+    """Whether a metric for every tag is worth its time and has room."""
+    return probes * classes >= d / FEWEST_OF_WIDTH and classes * d * d <= LARGEST
 
 
 def _norms(weight: Tensor) -> list[tuple[float, float]]:
