@@ -68,22 +68,22 @@ def descend_(weight: Tensor, matrices: Tensor, slope: Tensor, l1: Tensor, l2: Te
     sweeps, together = (SWEEPS, COORDINATES) if common else (SWEEPS_OF_TAGS, COORDINATES_OF_TAGS)
     diagonal = matrices.diagonal(dim1=1, dim2=2)[..., None]
     inverse = (diagonal + 2 * l2).clamp_(min=1e-30).reciprocal_()
-    low, high = -l1.expand(-1, d, -1), l1.expand(-1, d, -1)
-    gone = torch.zeros_like(weight)
+    start, l1 = weight.clone(), l1.expand(-1, d, -1)
+    columns = [v.unbind(1) for v in (weight, diagonal, inverse, l1, -l1)]  # slices would take most of the time
     for sweep in range(sweeps):
+        gone = weight - start
         for a in range(0, d, together):
             b = min(a + together, d)
             reached = d if sweep else a
             rest = torch.baddbmm(slope[:, a:b], matrices[:, a:b, :reached], gone[:, :reached])
-            for j in range(a, b):
-                old = weight[:, j]
-                u = torch.addcmul(-rest[:, j - a], old, diagonal[:, j])
-                moved = u.sub_(torch.clamp(u, low[:, j], high[:, j])).mul_(inverse[:, j])  # soft threshold
-                change = moved - old
-                if j + 1 < b:
-                    rest[:, j + 1 - a :].baddbmm_(matrices[:, j + 1 : b, j : j + 1], change[:, None])
-                gone[:, j].add_(change)
+            pull, corner = rest.neg_(), matrices[:, a:b, a:b]
+            for j, (old, bend, by, high, low) in enumerate(zip(*(v[a:b] for v in columns), strict=True)):
+                u = torch.addcmul(pull[:, j], old, bend)
+                moved = u.sub_(torch.clamp(u, low, high)).mul_(by)  # soft threshold
+                if a + j + 1 < b:
+                    pull[:, j + 1 :].baddbmm_(corner[:, j + 1 :, j : j + 1], (old - moved)[:, None])
                 old.copy_(moved)
+            torch.sub(weight[:, a:b], start[:, a:b], out=gone[:, a:b])
     return weight
 
 

@@ -29,9 +29,11 @@ class Proximal:
         self.mixing = Mixing(c.shape[1])
         self.risen = torch.zeros(c.shape[1], dtype=torch.bool)
         """Whether the last point tried was worse: its probe takes a plain step from the best one."""
+        self.stuck = torch.zeros_like(self.risen)
+        """Whether no step is short enough to gain: never, c only grows."""
 
     def keep(self, which: Tensor) -> None:
-        self.c, self.risen = self.c[:, which], self.risen[which]
+        self.c, self.risen, self.stuck = self.c[:, which], self.risen[which], self.stuck[which]
         self.mixing = copy(self.mixing)
         self.mixing.keep(which)
         if self.forbidden is not None:

@@ -19,6 +19,8 @@ DESCENT = 1e-4
 """A step must gain this share of what the slope promises (Armijo)."""
 SHORTEST, LONGEST = 0.1, 0.5
 """By how much a step that does not is made shorter."""
+STUCK = 1e-2
+"""No gain by so short a step, of one that should reach the minimum, is no gain."""
 ROUNDING = 1e-7
 SMOOTHED = 0.1
 """Share of the gap that smoothing may cost."""
@@ -135,7 +137,8 @@ class QuasiNewton:
         """Of the next step, and of the first inverse."""
         self.promise = torch.zeros(probes, dtype=torch.float64)
         """Slope along the direction."""
-        self.risen = torch.zeros(probes, dtype=torch.bool)
+        self.risen, self.stuck = (torch.zeros(probes, dtype=torch.bool) for _ in range(2))
+        """Whether the last step gained too little, and whether a short one did: what is remembered is then forgotten."""
         self.steps: list[Tensor] = []
         self.bends: list[Tensor] = []
         self.inner: list[Tensor] = []
@@ -143,7 +146,7 @@ class QuasiNewton:
 
     def keep(self, which: Tensor) -> None:
         self.inverse.keep(which)
-        for name in ("slope", "direction", "length", "scale", "promise", "risen"):
+        for name in ("slope", "direction", "length", "scale", "promise", "risen", "stuck"):
             setattr(self, name, getattr(self, name)[..., which].contiguous())
         for values in (self.steps, self.bends, self.inner):
             values[:] = [v[..., which].contiguous() for v in values]
@@ -165,7 +168,9 @@ class QuasiNewton:
         self.risen = ~(gained <= DESCENT * length * self.promise + ROUNDING)
         bent = (gained - length * self.promise).nan_to_num(torch.inf).clamp(min=1e-30)
         shorter = (-self.promise * length / (2 * bent)).clamp(SHORTEST, LONGEST)
-        self.length = torch.where(self.risen, length * shorter, 1.0).float()
+        self.stuck = self.risen & (length <= STUCK)
+        self.length = torch.where(self.risen & ~self.stuck, length * shorter, 1.0).float()
+        self.inner = [torch.where(self.stuck, 0.0, v) for v in self.inner]
         if not self.risen.all():
             step = _row(tried.weight - best.weight, tried.bias - best.bias)
             bend = self._slope(tried) - self.slope
@@ -185,7 +190,7 @@ class QuasiNewton:
         if self.passes % RIDGE_PASSES == 0 or self.inverse.metric is not self.metric:
             self.inverse.fit(self.metric, self.smoothing.ridge(penalties, best.weight))
         self.slope = self._slope(best)
-        again = self.risen & (_dot(self.direction, self.slope) < 0)
+        again = self.risen & ~self.stuck & (_dot(self.direction, self.slope) < 0)
         self.direction = torch.where(again, self.direction, self._direction(self.slope))
         self.promise = _dot(self.direction, self.slope)
         step = self.length * self.direction

@@ -48,9 +48,14 @@ REMEMBERED = 4
 """Passes before L-BFGS that still count: its own begin from where these came to."""
 FEWEST_PASSES, STEADY = 7, 3
 """Fewer passes do not tell how fast the objective falls, and so many in a row must tell it."""
-MANY_PASSES, LATE, STEEP, SLOWEST = 16, 0.6, 0.39, 0.75
-"""After many passes the last .4 of them tell it where the gain falls this steeply from half to half (.39 is passes^-1.36);
-the slowest fall."""
+MANY_PASSES, LATE = 16, 0.6
+"""After many passes the last .4 of them tell it, before the last half."""
+RECENT, FEWEST_RECENT = 8, 3
+"""Which of the passes, and at least how many, tell what a pass now gains."""
+CAUTION = 1.5
+"""Of what a pass now gains: the fall may slow down first and then quicken, as where L-BFGS meets flat directions."""
+SLOWEST = 0.75
+"""Of the gain, from half to half."""
 SHRINK = 0.93
 """Finished pairs leave the batch once it becomes so much smaller."""
 
@@ -233,14 +238,17 @@ class _Batch:
     def _left(self, count: Tensor) -> Tensor:
         """(P,) what so many passes leave to gain; 0 after too few.
 
-        Were errors to fall as passes^-a, the last share of the passes would gain as much as is left at a = 1 for a
-        half, at a = 1.36 for the last .4, and more where a is greater. Where they fall slower, as a half and the one
-        before show, what the half gained counts more.
+        Were errors e to fall as passes^-a, e would be what the second half of the passes gained at a = 1, what the
+        last .4 gained at a = 1.36, and passes times what one now gains at a = 1. Where they fall slower than 1 / passes,
+        as after many passes a half and the one before show, it is more.
         """
-        now, half, quarter = (self._before(count // share - 1) for share in (1, 2, 4))
-        falls = ((half - now) / (quarter - half).clamp(min=1e-30)).clamp(max=SLOWEST)
-        late = self._before((LATE * count).long() - 1) - now
-        gained = torch.where((count < MANY_PASSES) | (falls > STEEP), half - now, late)
+        recent = (count // RECENT).clamp(min=FEWEST_RECENT)
+        many = count >= MANY_PASSES
+        late = torch.where(many, (LATE * count).long(), count // 2)
+        now, half, quarter = (self._before(n - 1) for n in (count, count // 2, (count + 3) // 4))
+        falls = torch.where(many, (half - now) / (quarter - half).clamp(min=1e-30), 0.5).clamp(max=SLOWEST)
+        rate = (self._before(count - recent - 1) - now) / recent
+        gained = torch.maximum(self._before(late - 1) - now, CAUTION * rate * count)
         return torch.where(count < FEWEST_PASSES, 0.0, gained * (falls / (1 - falls)).clamp(min=1))
 
     def measure(self, slope: Slope, first: Moments) -> None:
@@ -253,7 +261,7 @@ class _Batch:
         self.passes += 1
         self.trace = torch.cat([self.trace, torch.zeros_like(self.best.value[None])])
         self.trace.scatter_(0, self.count[None], self.best.value[None])
-        self.count = self.count + ~risen
+        self.count = self.count + (~risen | self.steps.stuck)
 
     def step(self) -> None:
         self.at = self.steps.next(self.best, self.penalties)
