@@ -7,8 +7,8 @@ the words is two wide matrix products.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -75,16 +75,17 @@ class Point:
 
     def keep(self, which: Tensor) -> Point:
         """Only these probes, some perhaps several times."""
-        slope = Slope(*(v[..., which].contiguous() for v in (self.slope.loss, self.slope.weight, self.slope.bias)))
-        return Point(*(v[..., which].contiguous() for v in (self.weight, self.bias, self.value)), slope)
+        return self._each(self, lambda own, _: own[..., which].contiguous())
 
     def replaced(self, where: Tensor, other: Point) -> Point:
         """The other point for these probes."""
-        choose = partial(torch.where, where)
+        return self._each(other, lambda own, theirs: torch.where(where, theirs, own))
+
+    def _each(self, other: Point, choose: Callable[[Tensor, Tensor], Tensor]) -> Point:
         of, by = self.slope, other.slope
-        slope = Slope(choose(by.loss, of.loss), choose(by.weight, of.weight), choose(by.bias, of.bias))
-        weight, bias = choose(other.weight, self.weight), choose(other.bias, self.bias)
-        return Point(weight, bias, choose(other.value, self.value), slope)
+        slope = Slope(choose(of.loss, by.loss), choose(of.weight, by.weight), choose(of.bias, by.bias))
+        weight, bias = choose(self.weight, other.weight), choose(self.bias, other.bias)
+        return Point(weight, bias, choose(self.value, other.value), slope)
 
 
 def block_rows(weight: Tensor) -> int:

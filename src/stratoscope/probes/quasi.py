@@ -84,8 +84,7 @@ class Inverse:
         self.metric, self.ridge = metric, ridge
         self.group = _alike(ridge, most=max(1, LARGEST // matrices.numel()))
         self.roots = {
-            k: _root(matrices, float(ridge[self.group == k].log().mean().exp()), size)
-            for k in set(self.group.tolist())
+            k: _root(matrices, float(ridge[self.group == k].log().mean().exp()), size) for k in set(self.group.tolist())
         }
 
     def keep(self, which: Tensor) -> None:
@@ -107,7 +106,7 @@ class Inverse:
 def _alike(ridge: Tensor, *, most: int) -> Tensor:
     """(P,) number of each ridge's group: those within a factor, wider ones where there would be too many."""
     steps, factor = (ridge / ridge.min()).log(), ALIKE
-    while len(groups := (steps / factor).round().unique()) > most:
+    while len(groups := torch.unique((steps / factor).round())) > most:
         factor *= 2
     return torch.searchsorted(groups, (steps / factor).round())
 
@@ -138,7 +137,7 @@ class QuasiNewton:
         self.promise = torch.zeros(probes, dtype=torch.float64)
         """Slope along the direction."""
         self.risen, self.stuck = (torch.zeros(probes, dtype=torch.bool) for _ in range(2))
-        """Whether the last step gained too little, and whether a short one did: what is remembered is then forgotten."""
+        """Whether the last step gained too little, and whether a short one did: steps are then forgotten."""
         self.steps: list[Tensor] = []
         self.bends: list[Tensor] = []
         self.inner: list[Tensor] = []

@@ -1,15 +1,15 @@
 """The probe solved to a stated gap, all penalties side by side.
 
 Proximal gradient steps in a metric of the rows (`metric`: one covariance at first, then one for every tag), each by
-sweeps of coordinate descent with soft thresholds, then mixed with the steps before (`mixing`: Anderson
-acceleration). The factor c of the metric is from the first steps' secants. The start has a gradient in closed form
-and needs no pass. Near penalties share one column of weights until that costs a probe more than a pass gains.
+sweeps of coordinate descent with soft thresholds, then mixed with the steps before (`proximal`, `mixing`). The factor
+c of the metric is from the first steps' secants. The start has a gradient in closed form and needs no pass. Near
+penalties share one column of weights until that costs a probe more than a pass gains. After some passes pairs of so
+weak an l1 that |w| may be smoothed go on by L-BFGS (`quasi`).
 
 The gap F - F* is at most the smaller of two numbers. One is certified: the distance to a feasible point of the dual
-(see `lower_bound`). The other is what the second half of the passes in one metric gained: an upper estimate wherever
-the error falls at least as fast as 1 / passes, as it does for proximal gradient. Both are absolute, in nats per word.
-Where penalties are so weak that no dual point is near, only the estimate is small; a fit says which of the two it is.
-The pair without penalties, whose optimum may be at infinity, is solved apart (`unpenalised`).
+(see `lower_bound`; without penalties the loss itself). The other is estimated from how the objective falls (see
+`_Batch._left`). Both are absolute, in nats per word. Where penalties are so weak that no dual point is near, only the
+estimate is small; a fit says which of the two it is.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ class _Batch:
         """(P,) what so many passes leave to gain; 0 after too few.
 
         Were errors e to fall as passes^-a, e would be what the second half of the passes gained at a = 1, what the
-        last .4 gained at a = 1.36, and passes times what one now gains at a = 1. Where they fall slower than 1 / passes,
+        last .4 gained at a = 1.36, and passes times what one now gains at a = 1. Where they fall slower than at a = 1,
         as after many passes a half and the one before show, it is more.
         """
         recent = (count // RECENT).clamp(min=FEWEST_RECENT)
