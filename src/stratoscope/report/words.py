@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stratoscope.report.labels import interval, number, printable
+from stratoscope.report.labels import number, printable, shown
 from stratoscope.report.outline import ORDER, about_text, premises, sections_of, tally
 from stratoscope.results.result import Result
 
@@ -25,7 +25,7 @@ def console_lines(result: Result, *, most: int = MOST_LINES) -> list[str]:
         ordered = sorted(result.statements, key=lambda s: ORDER.index(s.verdict))
         cut = ordered if len(ordered) <= room else ordered[: max(room - 1, 0)]
         for s in cut:
-            tested = f": D {number(s.value.value)} {interval(s.value)}".rstrip() if s.value.known else ""
+            tested = f": D {shown(s.value)}" if s.value.known else ""
             against = s.reason.partition(":")[0] if s.reason else f"margin {number(s.margin)}"
             lines.append(f"  {s.verdict} – {s.claim} ({about_text(s)}){tested}; {against}")
         if len(cut) < len(ordered):
