@@ -46,7 +46,7 @@ RENEWED = 0.03
 """Share of the common metric in one that is made anew, per nat of loss: less than in the first, of larger errors."""
 REMEMBERED = 4
 """Passes before L-BFGS that still count: its own begin from where these came to."""
-FEWEST_PASSES, STEADY = 7, 3
+FEWEST_PASSES, STEADY = 7, 2
 """Fewer passes do not tell how fast the objective falls, and so many in a row must tell it."""
 MANY_PASSES, LATE = 16, 0.6
 """After many passes the last .4 of them tell it, before the last half."""
