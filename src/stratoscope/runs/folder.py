@@ -226,7 +226,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         f.write(len(text).to_bytes(8, "little") + text)
         since = 0
         for name in names:
-            flat = tensors[name].detach().contiguous().reshape(-1).view(torch.uint8)
+            flat = tensors[name].detach().contiguous().reshape(-1)
+            if len(flat) < 2:  # of which any stride is contiguous, 0 too
+                flat = flat.clone(memory_format=torch.contiguous_format)
+            flat = flat.view(torch.uint8)
             f.write(flat.numpy().data)
             since += len(flat)
             if since >= WRITTEN_BYTES:
