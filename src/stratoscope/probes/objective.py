@@ -18,6 +18,9 @@ from stratoscope.probes.features import Features
 LAMBDAS = (0.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)
 BLOCK_VALUES = 2_500_000
 """Scores held at once: more do not fit the caches."""
+NEGLIGIBLE = -50.0
+"""Least logarithm of a probability: far below rounding, and products with float32's denormal numbers take thirty times as
+long."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,7 @@ def softmax_errors_(scores: Tensor, tags: Tensor) -> tuple[Tensor, Tensor]:
     scores -= scores.amax(1, keepdim=True)
     row = torch.arange(len(tags))
     own = scores[row, tags]
-    total = scores.exp_().sum(1)
+    total = scores.clamp_(min=NEGLIGIBLE).exp_().sum(1)
     scores /= total[:, None]
     scores[row, tags] -= 1
     return scores, (total.log() - own).sum(0, dtype=torch.float64)
