@@ -19,8 +19,7 @@ LAMBDAS = (0.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)
 BLOCK_VALUES = 2_500_000
 """Scores held at once: more do not fit the caches."""
 NEGLIGIBLE = -50.0
-"""Least logarithm of a probability: far below rounding, and products with float32's denormal numbers take thirty times as
-long."""
+"""Least logarithm of a probability: far below rounding; float32's denormal numbers take thirty times as long."""
 
 
 @dataclass(frozen=True)
@@ -97,30 +96,34 @@ def block_rows(weight: Tensor) -> int:
 
 
 def slope(features: Features, weight: Tensor, bias: Tensor, *, mean: Tensor, skip: int = 1) -> Slope:
-    """Gradient of the mean cross-entropy at rows less `mean`: X^T (softmax(X W + b) - Y) / n."""
+    """Gradient of the mean cross-entropy at rows less `mean`: X^T (softmax(X W + b) - Y) / n.
+
+    Products have the words along their last axis, which for few probes takes a fifth less time.
+    """
     d, classes, pairs = weight.shape
-    flat, n = weight.view(d, -1), 0
+    flat, n = weight.view(d, -1).T.contiguous(), 0
     gradient, of_bias = torch.zeros_like(flat), torch.zeros(classes, pairs, dtype=torch.float64)
     loss = torch.zeros(pairs, dtype=torch.float64)
     for x, y in features.chunks(block_rows(weight), skip=skip):
         x = x - mean
-        errors, entropy = softmax_errors_(torch.addmm(bias.view(1, -1), x, flat).view(-1, classes, pairs), y)
+        scores = torch.addmm(bias.view(-1, 1), flat, x.T).view(classes, pairs, -1)
+        errors, entropy = softmax_errors_(scores, y)
         loss += entropy
-        of_bias += errors.sum(0, dtype=torch.float64)
-        gradient.addmm_(x.T, errors.view(len(x), -1))
+        of_bias += errors.sum(2, dtype=torch.float64)
+        gradient.addmm_(errors.view(-1, len(x)), x)
         n += len(x)
-    return Slope(loss / n, gradient.div_(n).view(d, classes, pairs), (of_bias / n).float())
+    return Slope(loss / n, gradient.div_(n).T.contiguous().view(d, classes, pairs), (of_bias / n).float())
 
 
 def softmax_errors_(scores: Tensor, tags: Tensor) -> tuple[Tensor, Tensor]:
-    """softmax - one-hot over the second axis in the place of (n, K, P) scores, and the summed cross-entropy (P,)."""
-    scores -= scores.amax(1, keepdim=True)
+    """softmax - one-hot over the first axis in the place of (K, P, n) scores, and the summed cross-entropy (P,)."""
+    scores -= scores.amax(0)
     row = torch.arange(len(tags))
-    own = scores[row, tags]
-    total = scores.clamp_(min=NEGLIGIBLE).exp_().sum(1)
-    scores /= total[:, None]
-    scores[row, tags] -= 1
-    return scores, (total.log() - own).sum(0, dtype=torch.float64)
+    own = scores[tags, :, row]
+    total = scores.clamp_(min=NEGLIGIBLE).exp_().sum(0)
+    scores /= total
+    scores[tags, :, row] -= 1
+    return scores, total.log().sum(1, dtype=torch.float64) - own.sum(0, dtype=torch.float64)
 
 
 def predict(features: Features, weight: Tensor, bias: Tensor) -> Tensor:

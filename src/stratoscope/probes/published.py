@@ -62,15 +62,15 @@ def train(features: Features, penalties: Penalties, *, seed: int, schedule: Sche
     with torch.no_grad():
         for epoch in range(schedule.epochs):
             for x, y in shuffled(features, schedule.batch, generator):
-                scores = torch.addmm(bias.view(1, -1), x, flat).view(-1, classes, pairs)
+                scores = torch.addmm(bias.view(-1, 1), flat.T, x.T).view(classes, pairs, -1)
                 errors, loss = softmax_errors_(scores, y)
                 if epoch == 0:
                     bits += loss / torch.log(torch.tensor(2.0))
                 errors /= len(x)
-                torch.sum(errors, 0, out=of_bias)
+                torch.sum(errors, 2, out=of_bias)
                 torch.mul(flat, l2, out=gradient)
                 gradient.addcmul_(torch.sign(flat), l1)
-                gradient.addmm_(x.T, errors.view(len(x), -1))
+                gradient.addmm_(x.T, errors.view(-1, len(x)).T)
                 adam.step()
     return Trained(weight.detach(), bias.detach(), bits)
 

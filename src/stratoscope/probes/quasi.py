@@ -6,7 +6,9 @@ inverse of the second derivative is that of a metric of the rows plus a ridge fo
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -67,11 +69,20 @@ class Smoothing:
         return (penalties.l1 * e**2 / torch.hypot(weight, e) ** 3).mean((0, 1)) + 2 * penalties.l2
 
 
+class Root(NamedTuple):
+    """Cholesky's factors for ridges about exp(level)."""
+
+    level: float
+    factors: Tensor
+    """(1 or K, d, d)"""
+
+
 class Inverse:
     """(metric + ridge)^-1; probes of like ridges share one."""
 
     def __init__(self, metric: Metric, ridge: Tensor) -> None:
         self.metric, self.ridge = metric, torch.zeros_like(ridge)
+        self.roots: dict[int, Root] = {}
         self.fit(metric, ridge)
 
     def fit(self, metric: Metric, ridge: Tensor) -> None:
@@ -81,11 +92,16 @@ class Inverse:
         ridge = ridge.clamp(min=max(LEAST_RIDGE * size, 1e-30))
         if metric is self.metric and bool(((ridge / self.ridge).log().abs() < SAME).all()):
             return
+        known = self.roots if metric is self.metric else {}
         self.metric, self.ridge = metric, ridge
         self.group = _alike(ridge, most=max(1, LARGEST // matrices.numel()))
-        self.roots = {
-            k: _root(matrices, float(ridge[self.group == k].log().mean().exp()), size) for k in set(self.group.tolist())
-        }
+        self.roots = {}
+        for k in set(self.group.tolist()):
+            level = float(ridge[self.group == k].log().mean())
+            near = min(known.values(), key=lambda root: abs(root.level - level), default=None)
+            if near is None or abs(near.level - level) > SAME / 2:
+                near = Root(level, _root(matrices, math.exp(level), size))
+            self.roots[k] = near
 
     def keep(self, which: Tensor) -> None:
         self.group, self.ridge = self.group[which], self.ridge[which]
@@ -98,7 +114,10 @@ class Inverse:
             own = (self.group == k).nonzero()[:, 0]
             own = torch.cat([own, own + len(self.group)]) if weight.shape[2] > len(self.group) else own
             some = weight[:-1, :, own]
-            out[:-1, :, own] = self.metric.back(torch.cholesky_solve(self.metric.laid(some), root), some)
+            # cholesky_solve takes five times as long
+            half = torch.linalg.solve_triangular(root.factors, self.metric.laid(some), upper=False)
+            whole = torch.linalg.solve_triangular(root.factors.mT, half, upper=True)
+            out[:-1, :, own] = self.metric.back(whole, some)
         out[-1] = weight[-1] / self.metric.bias
         return out
 
@@ -113,13 +132,16 @@ def _alike(ridge: Tensor, *, most: int) -> Tensor:
 
 def _root(matrices: Tensor, ridge: float, size: float) -> Tensor:
     """Cholesky's factors; with more on the diagonal where layers are constant, or rounding leaves them no variance."""
-    eye = torch.eye(matrices.shape[1])
-    root = matrices
-    for more in (0.0, 1e-6, 1e-4, 1e-2, 1.0):
-        root, failed = torch.linalg.cholesky_ex(matrices + (ridge + more * max(size, 1e-30)) * eye)
-        if not int(failed.max()):
-            break
-    return root
+    roots = torch.empty_like(matrices.mT).mT
+    for own, root in zip(matrices, roots, strict=True):  # a batch at once takes longer
+        for more in (0.0, 1e-6, 1e-4, 1e-2, 1.0):
+            raised = own.clone()
+            raised.diagonal().add_(ridge + more * max(size, 1e-30))
+            factor, failed = torch.linalg.cholesky_ex(raised)
+            if not int(failed):
+                break
+        root.copy_(factor)
+    return roots
 
 
 class QuasiNewton:

@@ -48,8 +48,8 @@ def stream(
     for _ in range(epochs):
         for x, y in shuffled(features, schedule.batch, generator):
             x = x - mean
-            errors = softmax_errors_(torch.addmm(bias, x, weight).view(-1, classes, pairs), y)[0].view(len(x), -1)
-            errors /= len(x)
+            scores = torch.addmm(bias.view(-1, 1), weight.T, x.T).view(classes, pairs, -1)
+            errors = softmax_errors_(scores, y)[0].view(-1, len(x)).T.div_(len(x))
             rate = schedule.rate * max(0.0, 1 - step / steps)
             step += 1
             gradient = torch.addmm(weight * l2, x.T, errors)
