@@ -147,7 +147,15 @@ def _neuron_table(result: Probing) -> Table:
         id="minimal",
         title="Minimal sets (Table 7)",
         caption="Smallest set, in steps of 1 %, whose own probe comes within delta of all neurons on dev words.",
-        head=("Model", "Neurons", "Minimal set", "Accuracy", "of the set", "Selectivity", "of the set "),
+        head=(
+            "Model",
+            "Neurons",
+            "Minimal set",
+            "Accuracy of all",
+            "Accuracy of the set",
+            "Selectivity of all",
+            "Selectivity of the set",
+        ),
         rows=tuple(
             (
                 printable(p.model),
