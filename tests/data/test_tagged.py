@@ -90,6 +90,10 @@ def test_a_folder_with_splits_and_a_rare_tag(tmp_path: Path) -> None:
     got = read_tagged(tmp_path, "t")
     assert (len(got.splits["train"]), len(got.splits["dev"]), len(got.splits["test"])) == (19, 2, 6)
     assert set(got.rare) <= {"c"}
+    (tmp_path / "x-dev.jsonl").write_text(rows(6))
+    words = [json.dumps({"words": [tag], "t": [tag]}) for tag in "abbbbccccc"]
+    (tmp_path / "x-train.jsonl").write_text("\n".join(words))
+    assert read_tagged(tmp_path, "t").rare == {"a": 1, "b": 4}
 
 
 @pytest.mark.parametrize(
