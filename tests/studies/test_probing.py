@@ -71,6 +71,8 @@ def test_every_layer_has_its_numbers(result: Probing) -> None:
     assert (solved.bits < 1.5).all()  # of two tags, per word
     assert (frame[frame.solver == "published"].deviation >= 0).all()
     assert result.by_word.value == 1.0  # a word's length is the word's
+    assert sum(result.tag_words) == result.data["words"]["train"] > sum(result.data["words"].values()) / 2
+    assert result.data["splits"]["dev"] == "10% of words.jsonl, drawn with seed 0"
 
 
 def test_neurons_are_ranked_counted_and_shown_with_words(result: Probing) -> None:
