@@ -111,8 +111,8 @@ def _table(probes: tuple[LayerProbes, ...]) -> Table:
             gap += f", {p.stopped[k]:.0f} stopped" if p.stopped[k] > 0 else ""
             spread = "–" if np.isnan(p.deviation[k]) else f"± {p.deviation[k]:.4f}"
             best, bits = _penalties(p.l1[k], p.l2[k]), float(p.bits[k])
-            accuracy = (p.accuracy.points[k], *([spread] if seeds else []))
-            rows.append((f"{_label(p)} {layer}", *accuracy, p.selectivity.points[k], bits, best, gap))
+            cells: list[Cell] = [p.accuracy.points[k], *([spread] if seeds else []), p.selectivity.points[k]]
+            rows.append((f"{_label(p)} {layer}", *cells, bits, best, gap))
     return Table(
         id="penalties",
         title="Best penalties of every layer (Table 8)",

@@ -109,7 +109,7 @@ def make_plan(
 
 def _check_enough(read: Tagged, split: str, tags: Tensor) -> None:
     """Words that have a tag may be just those that a model cannot give."""
-    left = [read.tags[k] for k in tags.unique().tolist() if k >= 0]
+    left = [read.tags[k] for k in np.unique(tags.numpy()).tolist() if k >= 0]
     if len(left) < (2 if split == "train" else 1):
         raise StratoscopeError(
             f"{read.name}: expected words with {'at least two tags' if split == 'train' else 'a tag'} of"
