@@ -100,7 +100,8 @@ class Tagged:
         if limit is None:
             return self
         splits = {s: c.sample(limit, seed) for s, c in self.splits.items()}
-        return replace(tagged(self.name, self.property_name, splits, "give a larger --limit"), drawn=self.drawn)
+        ways = "give a larger --limit", "give a larger --set limit=N"  # one of them where a protocol asks
+        return replace(tagged(self.name, self.property_name, splits, *ways), drawn=self.drawn)
 
 
 def read_tagged(source: str | Path, property: str, *, columns: str | None = None, seed: int = 0) -> Tagged:
