@@ -36,24 +36,24 @@ def drawn_model(strength: torch.Tensor, tags: dict[str, torch.Tensor], generator
     return Shared(rows, tags, tags, 2, 1e-2, 0)  # type: ignore[arg-type]
 
 
-def whole(model: Shared, sentence: torch.Tensor, item: dict[str, Any]) -> Any:
+def whole(model: Shared, words: torch.Tensor, item: dict[str, Any]) -> Any:
     """The same on all sentences, each once."""
-    with patch.object(work, "resampled_rows", lambda of, seed: torch.arange(len(of))):
-        return resampled_neurons(([model], sentence), {**item, "resample": 0})
+    with patch.object(work, "resampled_rows", lambda of, seed: torch.ones(int(of.sum()), dtype=torch.int16)):
+        return resampled_neurons(([model], words), {**item, "resample": 0})
 
 
 def differences(sentences: int, generator: torch.Generator) -> np.ndarray:
     """(1 + resamples, 2) bottom accuracy and mean depth of one model less the other's."""
     tags = {s: torch.randint(2, (WORDS * sentences,), generator=generator) for s in ("train", "test")}
-    sentence = torch.arange(sentences).repeat_interleave(WORDS)
+    words = torch.full((sentences,), WORDS)
     strength = torch.linspace(0.0, 0.6, LAYERS * WIDTH)[torch.randperm(LAYERS * WIDTH, generator=generator)]
-    resamples, of_models = Resamples(sentence.numpy(), 0), []
+    resamples, of_models = Resamples(np.repeat(np.arange(sentences), WORDS), 0), []
     for _ in range(2):
         model = drawn_model(strength.view(LAYERS, WIDTH), tags, generator)
         item = {"model": 0, "layers": list(range(LAYERS)), "ranking": "weights", "pair": PAIR}
         item |= {"share": SHARE, "salient": SALIENT}
-        parts = [whole(model, sentence, item)] + [
-            resampled_neurons(([model], sentence), {**item, "resample": k}) for k in range(RERANKED)
+        parts = [whole(model, words, item)] + [
+            resampled_neurons(([model], words), {**item, "resample": k}) for k in range(RERANKED)
         ]
         right = np.stack([p["bottom"].numpy() for p in parts])
         values, drawn = resamples.shares(right)

@@ -12,12 +12,12 @@ from stratoscope.core.errors import StratoscopeError
 from stratoscope.data.tagged import read_tagged, read_tags
 
 CONLLU = """# text = Dogs bark
-1	Dogs	dog	NOUN	NNS	Number=Plur	2	nsubj	_	_
-2	bark	bark	VERB	VBP	Mood=Ind|Number=Plur	0	root	_	_
+1	Dogs	dog	NOUN	NNS	Number=Plur	2	nsubj	2:nsubj	Gloss
+2	bark	bark	VERB	VBP	Mood=Ind|Number=Plur	0	root	0:root	SpaceAfter=No
 
 1	A	a	DET	DT	_	2	det	_	_
 2	cat	cat	NOUN	NN	Number=Sing	3	nsubj	_	_
-3	sat	sit	VERB	VBD	_	0	root	_	_
+3	sat	sit	VERB	VBD	_	0	root	_	Gloss=s|SpaceAfter=No
 
 """
 
@@ -29,6 +29,9 @@ CONLLU = """# text = Dogs bark
         ("xpos", ("NNS", "VBP"), ("DT", "NN", "VBD")),
         ("deprel", ("nsubj", "root"), ("det", "nsubj", "root")),
         ("feats:Number", ("Plur", "Plur"), ("_", "Sing", "_")),
+        ("misc:SpaceAfter", ("_", "No"), ("_", "_", "No")),
+        ("misc", ("Gloss", "SpaceAfter=No"), ("_", "_", "Gloss=s|SpaceAfter=No")),
+        ("deps", ("2:nsubj", "0:root"), ("_", "_", "_")),
         ("feats", ("Number=Plur", "Mood=Ind|Number=Plur"), ("_", "Number=Sing", "_")),
     ],
 )
@@ -74,12 +77,23 @@ def test_jsonl_is_split_by_seed_and_words_without_a_tag_are_context(tmp_path: Pa
     assert numbers.tolist()[0] in (0, 1)
 
 
+def test_an_empty_tag_is_no_tag(tmp_path: Path) -> None:
+    (tmp_path / "a.conll").write_text("He\tPRP\tA\nran\tVBD\t\nfar\tRB\tB\n\n" * 20)
+    read = read_tagged(tmp_path / "a.conll", "chunk")
+    assert read.tags == ("A", "B")
+    assert read.numbers("test", np.zeros(3, np.int64), np.arange(3)).tolist() == [0, -2, 1]
+
+
 def test_a_folder_with_splits_and_a_rare_tag(tmp_path: Path) -> None:
     (tmp_path / "x-train.jsonl").write_text(rows(20) + json.dumps({"words": ["z"], "t": ["c"]}) + "\n")
     (tmp_path / "x-test.jsonl").write_text(rows(6))
     got = read_tagged(tmp_path, "t")
     assert (len(got.splits["train"]), len(got.splits["dev"]), len(got.splits["test"])) == (19, 2, 6)
     assert set(got.rare) <= {"c"}
+    (tmp_path / "x-dev.jsonl").write_text(rows(6))
+    words = [json.dumps({"words": [tag], "t": [tag]}) for tag in "abbbbccccc"]
+    (tmp_path / "x-train.jsonl").write_text("\n".join(words))
+    assert read_tagged(tmp_path, "t").rare == {"a": 1, "b": 4}
 
 
 @pytest.mark.parametrize(
@@ -91,6 +105,9 @@ def test_a_folder_with_splits_and_a_rare_tag(tmp_path: Path) -> None:
         ('{"words": ["a", "b"], "t": [0.5, 2.25]}\n' * 4, ("numeric",)),
         (json.dumps({"words": ["a", "b"], "t": ["x"]}) + "\n", ("line 1", "2 tags", "got 1")),
         (json.dumps({"words": ["a"], "u": ["x"]}) + "\n", ("'t'", "u")),
+        (json.dumps({"words": ["a"], "t": "x"}) + "\n", ("line 1", "'t'", "got str")),
+        (json.dumps({"words": ["a"], "u": 1}) + "\n", ("line 1", "'t'", "'u'")),
+        (json.dumps({"words": ["a"], "t": [{"x": 1}]}) + "\n", ("line 1", "'t'", "{'x': 1}")),
         ("{\n", ("line 1", "JSON")),
         (json.dumps({"words": "a", "t": ["x"]}) + "\n", ("list of words",)),
         (rows(2), ("at least 3 sentences", "got 2")),
@@ -116,6 +133,8 @@ def test_other_bad_input(tmp_path: Path) -> None:
     (tmp_path / "train.conllu").write_text(CONLLU)
     for source, property, facts in (
         (tmp_path / "train.conllu", "tag", ("'tag'", "upos")),
+        (tmp_path / "train.conllu", "UPOS", ("'UPOS'", "did you mean 'upos'")),
+        (tmp_path / "train.conllu", "feats:Nummer", ("'Nummer'", "did you mean 'Number'", "Mood, Number")),
         (tmp_path / "none", "upos", ("does not exist",)),
     ):
         with pytest.raises(StratoscopeError) as e:
@@ -141,6 +160,29 @@ def test_other_bad_input(tmp_path: Path) -> None:
     (folder / "a.txt").write_text("a b c d e\n")
     with pytest.raises(StratoscopeError, match="5 columns"):
         read_tags(folder / "a.txt", "x")
+    with pytest.raises(StratoscopeError, match="--columns"):
+        read_tags(folder / "train.jsonl", "t", "word t")
     (folder / "a.png").write_text("a")
     with pytest.raises(StratoscopeError, match=r"\.png"):
         read_tags(folder / "a.png", "x")
+
+
+def test_the_files_of_splits_are_found_by_the_words_of_their_names(tmp_path: Path) -> None:
+    """A file is of one split: `latest-train` is not read as test sentences too."""
+    (tmp_path / "latest-train.jsonl").write_text(rows(40))
+    only = read_tagged(tmp_path, "t", seed=3)
+    assert {s: len(c) for s, c in only.splits.items()} == {"train": 32, "dev": 4, "test": 4}
+    assert only.drawn == dict.fromkeys(("dev", "test"), "10% of latest-train.jsonl, drawn with seed 3")
+    assert only.sample(30, 0).drawn == only.drawn
+    (tmp_path / "corpus_val.jsonl").write_text(rows(6))
+    (tmp_path / "mytest.jsonl").write_text(rows(8))
+    (tmp_path / "device.md").write_text("")
+    whole = read_tagged(tmp_path, "t")
+    assert {s: len(c) for s, c in whole.splits.items()} == {"train": 40, "dev": 6, "test": 8}
+    assert not whole.drawn
+    (tmp_path / "mytest.jsonl").rename(tmp_path / "test-of-training.jsonl")
+    with pytest.raises(StratoscopeError, match=r"train.*got latest-train.jsonl, test-of-training.jsonl"):
+        read_tagged(tmp_path, "t")
+    (tmp_path / "latest-train.jsonl").unlink()
+    with pytest.raises(StratoscopeError, match="name says train and test"):
+        read_tagged(tmp_path, "t")

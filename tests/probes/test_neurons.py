@@ -85,6 +85,7 @@ def test_subsets() -> None:
     assert subset(ranking, 0.2, "bottom").tolist() == [6, 5]
     drawn = subset(ranking, 0.5, "random", seed=1)
     assert len(set(drawn.tolist())) == 5
+    assert len({tuple(sorted(subset(ranking, 0.5, "random", seed=k).tolist())) for k in range(20)}) > 10
     assert torch.equal(drawn, subset(ranking, 0.5, "random", seed=1))
     assert nested(4, [1, 3]).tolist() == [[False, False], [True, False], [True, False], [True, True]]
 

@@ -46,7 +46,8 @@ def test_side_by_side_is_one_at_a_time() -> None:
 def test_batches_hold_every_row_once_and_another_seed_shuffles_anew() -> None:
     case = planted(n=5000, d=2, classes=2, seed=1)
     first, second = (
-        torch.cat([x for x, _ in shuffled(case.features, 512, torch.Generator().manual_seed(s))]) for s in (0, 1)
+        torch.cat([x.clone() for x, _ in shuffled(case.features, 512, torch.Generator().manual_seed(s))])
+        for s in (0, 1)
     )
     assert torch.equal(first[:, 0].sort().values, case.x[:, 0].sort().values)
     assert not torch.equal(first, second)
@@ -65,7 +66,7 @@ def test_batches_are_the_same_however_little_of_them_is_held(monkeypatch: pytest
     want = torch.split(torch.randperm(len(x), generator=generator), 64)
     for held in (1e9, 4 * 3 * 64 * 5, 1):
         monkeypatch.setattr(published, "BUFFER_BYTES", held)
-        got = list(shuffled(features, 64, torch.Generator().manual_seed(7)))
+        got = [(x.clone(), y) for x, y in shuffled(features, 64, torch.Generator().manual_seed(7))]
         assert len(got) == len(want)
         assert all(torch.equal(a, x[w]) and torch.equal(b, y[w]) for (a, b), w in zip(got, want, strict=True))
 

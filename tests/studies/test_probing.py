@@ -20,8 +20,9 @@ from stratoscope.probes import streamed
 from stratoscope.probes.objective import Penalties
 from stratoscope.results.probing import Probing
 from stratoscope.runs.run import Run
-from stratoscope.statistics.rows import MemoryRows
+from stratoscope.statistics.rows import MemoryRows, Repeated, chunks
 from stratoscope.studies.probing import study, work
+from stratoscope.studies.probing.neurons import words_by_sentence
 from stratoscope.studies.probing.options import ProbeOptions
 from stratoscope.studies.probing.plan import Plan
 
@@ -70,6 +71,8 @@ def test_every_layer_has_its_numbers(result: Probing) -> None:
     assert (solved.bits < 1.5).all()  # of two tags, per word
     assert (frame[frame.solver == "published"].deviation >= 0).all()
     assert result.by_word.value == 1.0  # a word's length is the word's
+    assert sum(result.tag_words) == result.data["words"]["train"] > sum(result.data["words"].values()) / 2
+    assert result.data["splits"]["dev"] == "10% of words.jsonl, drawn with seed 0"
 
 
 def test_neurons_are_ranked_counted_and_shown_with_words(result: Probing) -> None:
@@ -214,6 +217,24 @@ def test_bad_options_are_one_sentence(checkpoints: Path, corpus: Path, change: d
         study.probe([str(checkpoints / "base")], corpus=corpus, property="size", options=replace(SMALL, **change))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("split", "facts"),
+    [("train", ("at least two tags", "in train", "'b' only")), ("test", ("a tag", "in test", "got none"))],
+)
+def test_tags_of_words_that_no_model_reads_are_no_tags(
+    checkpoints: Path, tmp_path: Path, split: str, facts: tuple[str, ...]
+) -> None:
+    """A word that a tokenizer turns into nothing has no row."""
+    for name in ("train", "dev", "test"):
+        first = "\u200b" if name == split else "the"
+        other = "b" if name == "train" else None
+        rows = [{"words": [first, "dog", "cat"], "t": ["a", other, other]}] * 5
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    with pytest.raises(StratoscopeError) as e:
+        study.probe([str(checkpoints / "base")], corpus=tmp_path, property="t", options=SMALL)
+    assert all(fact in str(e.value) for fact in facts), str(e.value)
+
+
 def test_farthest_words_are_those_of_a_sort() -> None:
     from stratoscope.probes.features import Features
     from stratoscope.statistics.rows import MemoryRows
@@ -278,14 +299,28 @@ def test_probes_that_stop_at_their_cap_are_reported(
 
 
 def test_a_resample_draws_whole_sentences() -> None:
-    sentence = torch.tensor([0, 0, 0, 2, 5, 5])
-    rows = work.resampled_rows(sentence, [0, 1])
-    times = torch.bincount(rows, minlength=6).tolist()
-    assert times[0] == times[1] == times[2]
-    assert times[4] == times[5]
-    assert times[0] + times[3] + times[4] == 3
-    assert torch.equal(rows, rows.sort().values)
-    assert torch.equal(rows, work.resampled_rows(sentence, [0, 1]))
+    words = torch.from_numpy(words_by_sentence(np.array([0, 0, 0, 2, 5, 5])))
+    assert words.tolist() == [3, 1, 2]
+    drawn = [work.resampled_rows(words, [0, k]).tolist() for k in range(50)]
+    for times in drawn:
+        assert times[0] == times[1] == times[2]
+        assert times[4] == times[5]
+        assert times[0] + times[3] + times[4] == 3
+    assert {t[0] for t in drawn} == {0, 1, 2, 3}
+    assert drawn[7] == work.resampled_rows(words, [0, 7]).tolist()
+
+
+def test_rows_that_repeat_are_those_of_an_index() -> None:
+    """Chunk by chunk, one of them empty, with their tags."""
+    generator = torch.Generator().manual_seed(0)
+    times = torch.randint(4, (7000,), generator=generator).short()
+    times[2048:4096] = 0
+    rows = MemoryRows([torch.randn(7000, 3, generator=generator) for _ in range(2)])
+    index, got = torch.arange(7000).repeat_interleave(times.long()), Repeated(rows, times)
+    for layer in range(2):
+        assert torch.equal(torch.cat(list(chunks(got, layer))), rows.matrices[layer][index])
+    assert (got.layers, got.sizes, got.eps(1)) == (2, [len(x) for x in chunks(got, 0)], rows.eps(1))
+    assert torch.equal(work.repeated(rows.matrices[0][:, 0], times), rows.matrices[0][index, 0])
 
 
 def test_a_neurons_tag_is_the_one_it_enters_for_first() -> None:
@@ -340,21 +375,27 @@ def test_ablations_and_the_minimal_set_are_what_their_names_say() -> None:
 def test_penalties_for_neurons_are_scored_by_top_bottom_and_what_they_cost() -> None:
     shared, grid = planted_shared(), Penalties.grid()
     words = torch.tensor([1, 7, 2] * 50)  # of each sentence
-    points = work.scored_pairs(([shared], words), PLANTED)["points"]
-    got = points.double().sum(1) / 500
+    got = work.scored_pairs(([shared], words), {**PLANTED, "resamples": 2})["scores"]
     weight, bias = streamed.stream(shared.features("train", (0, 1)), grid, seed=0)
-    every = torch.arange(40)
-    of_all = [rate(shared, "dev", weight[..., p], bias[:, p], every) for p in range(len(grid))]
-    for p in range(len(grid)):
-        order = work.rank_by_weight(weight[..., p])
-        top, bottom = (rate(shared, "dev", weight[..., p], bias[:, p], which) for which in (order[:8], order[-8:]))
-        assert float(got[p]) == pytest.approx(top - bottom - (of_all[0] - of_all[p]))
+    drawn = [np.ones(150), *(work.times_drawn(150, [shared.seed, k, 1]) for k in range(2))]
     x, y = torch.cat(list(shared.rows["dev"].matrices), 1), shared.tags["dev"]  # type: ignore[attr-defined]
-    right = ((x @ weight[..., 1] + bias[:, 1]).argmax(1) == y).long()
-    assert points.shape == (len(grid), len(words))
-    features = shared.features("dev", (0, 1))
-    by_sentence = work.right_by_sentence(features, weight, bias, torch.arange(150).repeat_interleave(words))
-    assert by_sentence[1].tolist() == [int(r.sum()) for r in torch.split(right, words.tolist())]
+
+    def score(p: int, kept: torch.Tensor, times: np.ndarray) -> float:
+        """Accuracy with these neurons alone, every sentence so many times."""
+        inside = torch.zeros(40, 1)
+        inside[kept] = 1
+        right = ((x @ (weight[..., p] * inside) + bias[:, p]).argmax(1) == y).tolist()
+        each = [right[end - n : end] for n, end in zip(words.tolist(), words.cumsum(0).tolist(), strict=True)]
+        sample = [r for k, sentence in enumerate(each) for _ in range(int(times[k])) for r in sentence]
+        return sum(sample) / len(sample)
+
+    assert got.shape == (3, len(grid))
+    for k, times in enumerate(drawn):
+        bare = score(0, torch.arange(40), times)
+        for p in range(len(grid)):
+            order = work.rank_by_weight(weight[..., p])
+            every, top, bottom = (score(p, which, times) for which in (order, order[:8], order[-8:]))
+            assert float(got[k, p]) == pytest.approx(top - bottom - (bare - every))
 
 
 def test_of_equal_pairs_the_strongest_l1_then_l2_is_chosen() -> None:

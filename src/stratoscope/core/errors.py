@@ -64,6 +64,6 @@ class UnknownNameError(StratoscopeError, KeyError):
 def unknown_name(kind: str, got: str, choices: Iterable[str]) -> UnknownNameError:
     """Return the error for a name that is not in a table, with the nearest name and all choices."""
     names = list(choices)
-    near = difflib.get_close_matches(got, names, n=1)
+    near = [n for n in names if n.lower() == got.lower()] or difflib.get_close_matches(got, names, n=1)
     hint = f"did you mean '{near[0]}'? " if near else ""
     return UnknownNameError(f"unknown {kind} '{got}'; {hint}choose from: {', '.join(names)}")

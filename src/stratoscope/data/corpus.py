@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from stratoscope.core.errors import StratoscopeError
 
-IN_MEMORY = 8192
+IN_MEMORY = 2048
 """Sentences up to which a source is held in memory; those of a larger one are written to a temporary file."""
 READ_AHEAD = 1024
 """Sentences read from that file at once."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -16,12 +17,16 @@ import numpy.typing as npt
 from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.core.files import at_home
 from stratoscope.data.corpus import Corpus, Sentence, gather
-from stratoscope.data.formats.conll import CONLLU_TAGS, read_columns, read_conllu
+from stratoscope.data.formats.conll import CONLLU_PAIRS, CONLLU_TAGS, read_columns, read_conllu
 from stratoscope.data.formats.textfile import numbered_lines
 
 SPLITS = ("train", "dev", "test")
-NAMES = {"train": ("train",), "dev": ("dev", "valid", "devel"), "test": ("test",)}
-"""How the file of each split is called, somewhere in its name."""
+NAMES = {
+    "train": ("train", "training"),
+    "dev": ("dev", "devel", "development", "val", "valid", "validation"),
+    "test": ("test", "testing"),
+}
+"""Words of which the name of each split's file has one; where it has none, they may be parts of its words."""
 SHARES = (0.8, 0.1, 0.1)
 """Shares of the sentences in the splits of a corpus that has none, drawn with the seed."""
 LAYOUTS = {2: "word tag", 3: "word pos chunk", 4: "word pos chunk ner", 7: "word tok sym sem cat sns rol"}
@@ -30,7 +35,7 @@ EXTENSIONS = (".conllu", ".jsonl", ".ndjson", ".conll", ".cols", ".txt")
 POS = "pos"
 """Part of speech as the corpus itself tags it: in CoNLL-U the column xpos, which for English is Penn Treebank's."""
 NONE = "_"
-"""What stands for no tag: such words are read as context only."""
+"""What stands for no tag, as an empty one does: such words are read as context only."""
 RARE = 5
 """Fewer training words do not teach a tag."""
 MOST_UNSEEN = 0.01
@@ -53,6 +58,8 @@ class Tagged:
     """Sentences with `tags[property]`, by the names in `SPLITS`."""
     tags: tuple[str, ...]
     """Those of training, sorted: a tag's number is its place."""
+    drawn: Mapping[str, str] = field(default_factory=dict)
+    """Splits that had no file of their own: what was drawn for them."""
 
     @property
     def fingerprint(self) -> str:
@@ -63,7 +70,7 @@ class Tagged:
         self, split: str, sentence: npt.NDArray[np.int64], word: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int32]:
         """The number of each word's tag; -1 for one that training does not have, -2 for none."""
-        number = {tag: k for k, tag in enumerate(self.tags)} | {NONE: -2}
+        number = {tag: k for k, tag in enumerate(self.tags)} | {NONE: -2, "": -2}
         found = (number.get(tag, -1) for _, tag in self.at(split, sentence, word))
         return np.fromiter(found, dtype=np.int32, count=len(sentence))
 
@@ -93,7 +100,8 @@ class Tagged:
         if limit is None:
             return self
         splits = {s: c.sample(limit, seed) for s, c in self.splits.items()}
-        return tagged(self.name, self.property_name, splits, "give a larger --limit")
+        ways = "give a larger --limit", "give a larger --set limit=N"  # one of them where a protocol asks
+        return replace(tagged(self.name, self.property_name, splits, *ways), drawn=self.drawn)
 
 
 def read_tagged(source: str | Path, property: str, *, columns: str | None = None, seed: int = 0) -> Tagged:
@@ -108,14 +116,19 @@ def read_tagged(source: str | Path, property: str, *, columns: str | None = None
     if property == POS and files["train"].suffix.lower() == ".conllu":
         property = "xpos"
     splits = {split: read_tags(file, property, columns) for split, file in files.items()}
-    return tagged(path.name, property, _completed(splits, seed))
+    drawn = {
+        s: f"{share:.0%} of {files['train'].name}, drawn with seed {seed}"
+        for s, share in zip(SPLITS, SHARES, strict=True)
+        if s not in files
+    }
+    return replace(tagged(path.name, property, _completed(splits, seed)), drawn=drawn)
 
 
 def tagged(name: str, property: str, splits: Mapping[str, Corpus], *ways: str) -> Tagged:
     """A tagged corpus whose splits fit together, or the reason why they do not, with `ways` to more sentences."""
     made = Tagged(name, property, dict(splits), ())
     counts = made.counts["train"]
-    tags = tuple(sorted(set(counts) - {NONE}))
+    tags = tuple(sorted(set(counts) - {NONE, ""}))
     if not tags:
         raise StratoscopeError(f"{name}: expected words with the property '{property}' in training, got none")
     if len(tags) == 1:
@@ -132,7 +145,7 @@ def tagged(name: str, property: str, splits: Mapping[str, Corpus], *ways: str) -
             " classes, or put the numbers into classes first"
         )
     for split in SPLITS[1:]:
-        words = {t: n for t, n in made.counts[split].items() if t != NONE}
+        words = {t: n for t, n in made.counts[split].items() if t not in (NONE, "")}
         strange = {t: n for t, n in words.items() if t not in tags}
         if not words:
             raise StratoscopeError(f"{name}: expected words with the property '{property}' in {split}, got none")
@@ -153,11 +166,21 @@ def read_tags(path: Path, property: str, columns: str | None = None) -> Corpus:
         raise StratoscopeError(
             f"{path}: expected a file ending in {', '.join(EXTENSIONS)}, got '{suffix or path.name}'"
         )
+    if columns and suffix in (".conllu", ".jsonl", ".ndjson"):
+        raise StratoscopeError(
+            f"{path}: expected --columns for a file with one word a line in columns only; leave it out"
+        )
     if suffix == ".conllu":
         column, _, feature = property.partition(":")
-        if column not in CONLLU_TAGS or (feature and column != "feats"):
+        if column not in CONLLU_TAGS or (feature and column not in CONLLU_PAIRS):
             raise unknown_name("property of CoNLL-U", property, (*CONLLU_TAGS, "feats:Number"))
-        return read_conllu(path, (property,))
+        read = read_conllu(path, (property,))
+        if feature and not any(set(_tags(read, property)) - {NONE}):
+            keys = {
+                pair.split("=")[0] for tag in _tags(read_conllu(path, (column,)), column) for pair in tag.split("|")
+            }
+            raise unknown_name(f"key in the column {column} of {path.name}", feature, sorted(keys - {NONE}))
+        return read
     if suffix in (".jsonl", ".ndjson"):
         return _read_jsonl(path, property)
     names = (columns or _layout(path)).split()
@@ -204,9 +227,19 @@ def _json_sentences(path: Path, property: str) -> Iterator[Sentence]:
         tags = row.get(property)
         if not isinstance(tags, list):
             there = [k for k, v in row.items() if isinstance(v, list) and k != "words"]
+            if property in row or not there:
+                got = type(tags).__name__ if property in row else ", ".join(map(repr, row))
+                raise StratoscopeError(
+                    f"{path}: line {number}: expected a list of tags, one per word, under '{property}', got {got}"
+                )
             raise unknown_name(f"list of tags on line {number} of {path.name}", property, there)
         if len(tags) != len(words):
             raise StratoscopeError(f"{path}: line {number}: expected {len(words)} tags, one per word, got {len(tags)}")
+        strange = next((t for t in tags if isinstance(t, (list, dict))), None)
+        if strange is not None:
+            raise StratoscopeError(
+                f"{path}: line {number}: expected a tag or null for every word under '{property}', got {strange!r:.40}"
+            )
         if words:
             named = tuple(NONE if t is None else str(t) for t in tags)
             yield Sentence(" ".join(words), tuple(words), tags={property: named})
@@ -215,9 +248,15 @@ def _json_sentences(path: Path, property: str) -> Iterator[Sentence]:
 def _files(folder: Path) -> dict[str, Path]:
     """The file of each split in a folder; training at least."""
     inside = sorted(f for f in folder.iterdir() if f.is_file() and f.suffix.lower() in EXTENSIONS)
+    named = {f: _splits_named(f) for f in inside}
     files: dict[str, Path] = {}
-    for split, names in NAMES.items():
-        several = [f for f in inside if any(name in f.stem.lower() for name in names)]
+    for split in SPLITS:
+        several = [f for f in inside if split in named[f]]
+        if len(several) == 1 and len(named[several[0]]) > 1:
+            raise StratoscopeError(
+                f"--corpus {folder}: expected the sentences of one split in {several[0].name}, but its name says"
+                f" {' and '.join(named[several[0]])}; rename it"
+            )
         if len(several) > 1:
             raise StratoscopeError(
                 f"--corpus {folder}: expected one file of {split} sentences, got {', '.join(f.name for f in several)};"
@@ -230,6 +269,15 @@ def _files(folder: Path) -> dict[str, Path]:
             f" {', '.join(f.name for f in inside) or 'none'}"
         )
     return files
+
+
+def _splits_named(file: Path) -> list[str]:
+    """The splits that a file is of by its name: `latest-train.txt` is no test file."""
+    stem = file.stem.lower()
+    words = set(re.split(r"[^a-z]+", stem))
+    return [s for s in SPLITS if words & set(NAMES[s])] or [
+        s for s in SPLITS if any(n in stem for n in NAMES[s] if n != "val")
+    ]
 
 
 def _completed(splits: Mapping[str, Corpus], seed: int) -> dict[str, Corpus]:

@@ -76,20 +76,27 @@ def train(features: Features, penalties: Penalties, *, seed: int, schedule: Sche
 
 
 def shuffled(features: Features, batch: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-    """Every row once, in random batches."""
+    """Every row once, in random batches, each to be used before the next is asked for: they share their memory.
+
+    It is taken once: blocks of other sizes, freed between those of the training, would leave holes that glibc keeps.
+    """
     pieces = list(features.pieces())
+    sizes = sorted((high - low for _, low, high in pieces), reverse=True)
+    together = max(1, int(BUFFER_BYTES / (4 * features.width * batch))) * batch
+    buffer = torch.empty(min(together, sum(sizes[:BUFFER_CHUNKS])), features.width)
     order = torch.randperm(len(pieces), generator=generator).tolist()
     for first in range(0, len(order), BUFFER_CHUNKS):
         some = [pieces[k] for k in order[first : first + BUFFER_CHUNKS]]
         permuted = torch.randperm(sum(high - low for _, low, high in some), generator=generator)
-        together = max(1, int(BUFFER_BYTES / (4 * features.width * batch))) * batch
         for part in torch.split(permuted, together):
-            yield from zip(*(torch.split(v, batch) for v in _gathered(features, some, part)), strict=True)
+            x = buffer[: len(part)]
+            tags = _gather_(x, features, some, part)
+            yield from zip(torch.split(x, batch), torch.split(tags, batch), strict=True)
 
 
-def _gathered(features: Features, pieces: Sequence[tuple[int, int, int]], which: Tensor) -> tuple[Tensor, Tensor]:
-    """Some rows of these pieces, counted through all of them, in the order asked for."""
-    x, y = torch.empty(len(which), features.width), torch.empty(len(which), dtype=torch.int64)
+def _gather_(x: Tensor, features: Features, pieces: Sequence[tuple[int, int, int]], which: Tensor) -> Tensor:
+    """Write some rows of these pieces, counted through all of them, in the order asked for; their tags."""
+    y = torch.empty(len(which), dtype=torch.int64)
     order, start = which.argsort(), 0
     ends = which[order]
     for piece in pieces:
@@ -99,4 +106,4 @@ def _gathered(features: Features, pieces: Sequence[tuple[int, int, int]], which:
             own, tags = features.piece(*piece)
             x[order[a:b]], y[order[a:b]] = own[ends[a:b] - start], tags[ends[a:b] - start]
         start = stop
-    return x, y
+    return y

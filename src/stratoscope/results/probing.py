@@ -201,7 +201,7 @@ class Probing(Result):
     models: tuple[ModelInfo, ...]
     """The first is the base of the others, where there are several."""
     data: Mapping[str, Any]
-    """Corpus, property, fingerprint, and sentences and words of each split."""
+    """Corpus, property, fingerprint, and of each split where it is from, its sentences and words."""
     tags: tuple[str, ...]
     tag_words: tuple[int, ...]
     """Training words of each tag."""

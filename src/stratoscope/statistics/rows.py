@@ -201,6 +201,33 @@ class Subset:
         return self.rows.chunk(layer, k)[self.index[a:b].long() - start]
 
 
+@dataclass(frozen=True)
+class Repeated:
+    """Every row so many times, in their order; what that takes is made chunk by chunk."""
+
+    rows: LayerRows
+    times: Tensor
+    """(n,) of any integer type."""
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        return [int(times.sum()) for times in torch.split(self.times, list(self.rows.sizes))]
+
+    @property
+    def layers(self) -> int:
+        return self.rows.layers
+
+    def eps(self, layer: int) -> float:
+        return self.rows.eps(layer)
+
+    def loss(self, layer: int) -> float:
+        return self.rows.loss(layer)
+
+    def chunk(self, layer: int, index: int) -> Tensor:
+        start, x = sum(self.rows.sizes[:index]), self.rows.chunk(layer, index)
+        return x.repeat_interleave(self.times[start : start + len(x)].long(), dim=0)
+
+
 def count(rows: LayerRows) -> int:
     """Number of rows."""
     return sum(rows.sizes)

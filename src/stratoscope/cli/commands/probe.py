@@ -28,7 +28,10 @@ Words = Annotated[
     ),
 ]
 Property = Annotated[
-    str, typer.Option("--property", help="What to predict: upos, xpos, deprel, feats:Number, a column, a JSONL key.")
+    str,
+    typer.Option(
+        "--property", help="What to predict: upos, xpos, deprel, feats:Number, misc:KEY, a column, a JSONL key."
+    ),
 ]
 
 

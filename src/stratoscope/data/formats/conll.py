@@ -17,8 +17,10 @@ from stratoscope.data.formats.textfile import numbered_lines
 
 _CONLLU_COLUMNS = 10
 _CONLLU_FIELDS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-CONLLU_TAGS = ("lemma", "upos", "xpos", "feats", "head", "deprel")
-"""Columns of CoNLL-U that give every word a tag; `feats:Number` is one feature of it."""
+CONLLU_TAGS = ("lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+"""Columns of CoNLL-U that give every word a tag; `feats:Number` and `misc:SpaceAfter` are one key of theirs."""
+CONLLU_PAIRS = ("feats", "misc")
+"""Columns of keys and values."""
 _KEY_VALUE_COMMENT = re.compile(r"#+\s*[^\W\d_]\S*(\s+\S+)?\s+=(\s|$)")
 _DOCUMENT_MARK = "-DOCSTART-"
 
@@ -26,7 +28,7 @@ _DOCUMENT_MARK = "-DOCSTART-"
 def read_conllu(path: Path, tags: Sequence[str] = ("upos", "xpos")) -> Corpus:
     """Syntactic words (integer ids) with these tags; multi-word ranges and empty nodes are left out.
 
-    A tag is a column of `CONLLU_TAGS`, or `feats:Number` for one feature; `_` where a word has none.
+    A tag is a column of `CONLLU_TAGS`, or one key of it, such as `feats:Number`; `_` where a word has none.
     """
     return _corpus(path, (_conllu_sentence(path, block, tags) for block in _blocks(path)))
 
@@ -76,7 +78,8 @@ def _sentence(words: list[str], tags: dict[str, list[str]]) -> Sentence | None:
 def _conllu_sentence(path: Path, block: list[tuple[int, str]], names: Sequence[str]) -> Sentence | None:
     words: list[str] = []
     tags: dict[str, list[str]] = {name: [] for name in names}
-    fields = _CONLLU_FIELDS[: 8 if {"upos", "xpos"} < {"upos", "xpos", *names} else 5]
+    columns = [_CONLLU_FIELDS.index(name.partition(":")[0]) for name in names]
+    fields = _CONLLU_FIELDS[: max(5, *(k + 1 for k in columns))]
     for number, line in block:
         if line.startswith("#"):
             continue
@@ -93,14 +96,10 @@ def _conllu_sentence(path: Path, block: list[tuple[int, str]], names: Sequence[s
             raise _malformed(path, number, f"word {len(words) + 1} of the sentence, got id {line.split(chr(9))[0]}")
         words.append(token["form"])
         for name, tag in tags.items():
-            column, _, feature = name.partition(":")
-            value = (token[column] or {}).get(feature) if feature else token[column]
-            tag.append("_" if value in (None, "", {}) else _as_tag(value))
+            column, _, key = name.partition(":")
+            written = line.split("\t")[_CONLLU_FIELDS.index(column)]
+            tag.append(((token[column] or {}).get(key) if key else written) or "_")
     return _sentence(words, tags)
-
-
-def _as_tag(value: object) -> str:
-    return "|".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
 
 
 def _malformed(path: Path, number: int, problem: str) -> StratoscopeError:

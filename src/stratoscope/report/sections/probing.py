@@ -104,21 +104,29 @@ def _penalties(l1: float, l2: float) -> str:
 
 def _table(probes: tuple[LayerProbes, ...]) -> Table:
     rows: list[tuple[Cell, ...]] = []
+    seeds = any(not np.isnan(p.deviation).all() for p in probes)
     for p in probes:
         for k, layer in enumerate(p.accuracy.layers):
             gap = "–" if np.isnan(p.gap[k]) else f"{p.gap[k]:.4f} ({p.certified[k]:.0%} certified)"
             gap += f", {p.stopped[k]:.0f} stopped" if p.stopped[k] > 0 else ""
-            spread = f" ± {p.deviation[k]:.4f}" if not np.isnan(p.deviation[k]) else ""
-            best = f"{_penalties(p.l1[k], p.l2[k])}{spread}"
-            rows.append(
-                (f"{_label(p)} {layer}", p.accuracy.points[k], p.selectivity.points[k], float(p.bits[k]), best, gap)
-            )
+            spread = "–" if np.isnan(p.deviation[k]) else f"± {p.deviation[k]:.4f}"
+            best, bits = _penalties(p.l1[k], p.l2[k]), float(p.bits[k])
+            cells: list[Cell] = [p.accuracy.points[k], *([spread] if seeds else []), p.selectivity.points[k]]
+            rows.append((f"{_label(p)} {layer}", *cells, bits, best, gap))
     return Table(
         id="penalties",
         title="Best penalties of every layer (Table 8)",
         caption="The gap is the largest over all 64 pairs: certified by duality, or estimated from the passes."
         " Stopped: probes that ended at their cap of passes above --gap, the control task's among them.",
-        head=("Layer", "Accuracy", "Selectivity", "Bits per word", "λ1, λ2", "Gap to the optimum"),
+        head=(
+            "Layer",
+            "Accuracy",
+            *(["Std over seeds"] if seeds else []),
+            "Selectivity",
+            "Bits per word",
+            "λ1, λ2",
+            "Gap to the optimum",
+        ),
         rows=tuple(rows),
     )
 
@@ -147,7 +155,15 @@ def _neuron_table(result: Probing) -> Table:
         id="minimal",
         title="Minimal sets (Table 7)",
         caption="Smallest set, in steps of 1 %, whose own probe comes within delta of all neurons on dev words.",
-        head=("Model", "Neurons", "Minimal set", "Accuracy", "of the set", "Selectivity", "of the set "),
+        head=(
+            "Model",
+            "Neurons",
+            "Minimal set",
+            "Accuracy of all",
+            "Accuracy of the set",
+            "Selectivity of all",
+            "Selectivity of the set",
+        ),
         rows=tuple(
             (
                 printable(p.model),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -22,7 +23,6 @@ from stratoscope.studies.probing.work import (
     ranked_neurons,
     resampled_neurons,
     scored_pairs,
-    times_drawn,
 )
 
 RERANKED = 20
@@ -45,20 +45,16 @@ def neuron_probes(plan: Plan, shared: list[Shared], resamples: Resamples, runnin
         {"model": m, "layers": list(range(len(plan.layers(surveyed)))), "ranking": options.ranking}
         for m, (_, surveyed) in enumerate(plan.models)
     ]
-    sentence, words = np.unique(plan.rows["dev"].sentence, return_counts=True)
+    train, dev = (torch.from_numpy(words_by_sentence(plan.rows[split].sentence)) for split in ("train", "dev"))
     (scored,) = running.map(
         scored_pairs,
-        items[:1],
+        [{**items[0], "resamples": RERANKED}],
         name="pairs",
         label="choosing penalties for neurons",
-        shared=(shared, torch.from_numpy(words)),
+        shared=(shared, dev),
         key=key,
     )
-    drawn_dev = [times_drawn(len(sentence), [options.seed, k, 1]) for k in range(RERANKED)]
-    pair, *pairs = (
-        choose(scored["points"].double() @ torch.from_numpy(times).double() / float(times @ words), Penalties.grid())
-        for times in (np.ones_like(words), *drawn_dev)
-    )
+    pair, *pairs = (choose(scores, Penalties.grid()) for scores in scored["scores"])
     items = [{**item, "pair": pair} for item in items]
     ranked = running.map(ranked_neurons, items, name="ranking", label="ranking neurons", shared=shared, key=key)
     items = [{**item, "share": options.share, "delta": options.delta} for item in items]
@@ -71,7 +67,7 @@ def neuron_probes(plan: Plan, shared: list[Shared], resamples: Resamples, runnin
         [{**item, "salient": salient, "resample": k, "pair": pairs[k]} for item in items for k in range(RERANKED)],
         name="reranked",
         label="ranking neurons on resamples",
-        shared=(shared, torch.from_numpy(plan.rows["train"].sentence)),
+        shared=(shared, train),
         key=key,
     )
     return [
@@ -121,6 +117,12 @@ def _probes(
         bottom_resampled=resamples.shares(r["bottom"].numpy() for r in reranked)[1].diagonal().copy(),
         gaps=parts["gaps"].numpy(),
     )  # fmt: skip
+
+
+def words_by_sentence(sentence: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    """How many of the rows, given by their sentences in order, each sentence with rows has."""
+    first = np.flatnonzero(np.diff(sentence, prepend=-1))
+    return np.diff(first, append=len(sentence)).astype(np.int32)
 
 
 def in_context(plan: Plan, row: int) -> str:

@@ -91,7 +91,8 @@ def make_plan(
             "words without a tag, which are context only": int((~with_tag).sum()),
         }
         notes += [f"{split}: left out: {n} {what}" for what, n in remarks.items() if n]
-        notes += [f"{split}: {unseen} words have tags unseen in training and count as wrong"] if unseen else []
+        have = "1 word has a tag" if unseen == 1 else f"{unseen} words have tags"
+        notes += [f"{split}: {have} unseen in training, which counts as wrong"] if unseen else []
         rows[split] = replace(
             planned,
             sentence=kept_in_file(planned.sentence[with_tag].astype(np.int32)),
@@ -99,7 +100,19 @@ def make_plan(
             fingerprint=f"{planned.fingerprint} {read.property_name}",
         )
         tags[split] = torch.from_numpy(kept_in_file(numbers[with_tag].astype(np.int16)))
+        _check_enough(read, split, tags[split])
     if read.rare:
         few = ", ".join(f"{tag} ({n})" for tag, n in list(read.rare.items())[:5])
         notes.append(f"tags with few training words: {few}{' ...' if len(read.rare) > 5 else ''}")
     return Plan(tuple(zip(specs, surveys, strict=True)), read, rows, tags, tuple(notes), options)
+
+
+def _check_enough(read: Tagged, split: str, tags: Tensor) -> None:
+    """Words that have a tag may be just those that a model cannot give."""
+    left = [read.tags[k] for k in np.unique(tags.numpy()).tolist() if k >= 0]
+    if len(left) < (2 if split == "train" else 1):
+        raise StratoscopeError(
+            f"{read.name}: expected words with {'at least two tags' if split == 'train' else 'a tag'} of"
+            f" '{read.property_name}' in {split} that every model can read, got"
+            f" {', '.join(map(repr, left)) + ' only' if left else 'none'}; give other words or models"
+        )

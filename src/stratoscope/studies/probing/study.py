@@ -98,6 +98,7 @@ def compute(plan: Plan, running: Run) -> Probing:
             "corpus": plan.corpus.name,
             "property": plan.corpus.property_name,
             "fingerprint": plan.corpus.fingerprint,
+            "splits": {s: plan.corpus.drawn.get(s) or c.name for s, c in plan.corpus.splits.items()},
             "sentences": {s: len(c) for s, c in plan.corpus.splits.items()},
             "words": {s: len(r) for s, r in plan.rows.items()},
             "control_seed": plan.options.seed,

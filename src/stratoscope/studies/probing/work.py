@@ -18,7 +18,7 @@ from stratoscope.probes.objective import Penalties, accuracy, predict
 from stratoscope.probes.published import train
 from stratoscope.probes.solve import solve
 from stratoscope.probes.streamed import pull, stream
-from stratoscope.statistics.rows import CHUNK, FileRows, StoredRows, Subset
+from stratoscope.statistics.rows import CHUNK, FileRows, Repeated, StoredRows
 
 SEEDS = 3
 """Runs of the published schedule."""
@@ -118,15 +118,16 @@ def published_layer(models: list[Shared], item: dict[str, Any]) -> dict[str, Ten
 
 
 def scored_pairs(shared: tuple[list[Shared], Tensor], item: dict[str, Any]) -> dict[str, Tensor]:
-    """(pairs, dev sentences) what each adds to the score by which one pair of penalties is chosen for neurons.
+    """(1 + resamples, pairs) scores by which the penalties for neurons are chosen: on dev, then on resamples of it.
 
-    Its mean over words, whose number in each sentence comes with `shared`, is twice (A_top - A_bottom) / 2 - (A_0 -
-    A_all) / 2: A_top and A_bottom keep the most and the least salient fifth without training again, A_0 is without
-    penalties (Dalvi et al. 2019).
+    Twice (A_top - A_bottom) / 2 - (A_0 - A_all) / 2: A_top and A_bottom keep the most and the least salient fifth
+    without training again, A_0 is without penalties (Dalvi et al. 2019). The words of each dev sentence come with
+    `shared`.
     """
-    of, layers = shared[0][item["model"]], tuple(item["layers"])
+    of, words, layers = shared[0][item["model"]], shared[1], tuple(item["layers"])
     data, dev, grid = of.features("train", layers), of.features("dev", layers), Penalties.grid()
-    sentence = torch.arange(len(shared[1])).repeat_interleave(shared[1])
+    drawn = (times_drawn(len(words), [of.seed, k, 1]) for k in range(item["resamples"]))
+    times = torch.stack([torch.ones(len(words), dtype=torch.int16), *(torch.from_numpy(t).short() for t in drawn)])
     together = max(1, int(STREAMED_VALUES // (data.width * of.classes)))
     bare, points = torch.zeros(0), list[Tensor]()
     for some in torch.split(torch.arange(len(grid)), together):
@@ -136,20 +137,24 @@ def scored_pairs(shared: tuple[list[Shared], Tensor], item: dict[str, Any]) -> d
             torch.stack([masked(weight[..., p], subset(o, GRID_SHARE, which)) for p, o in enumerate(orders)], -1)
             for which in ("top", "bottom")
         )
-        of_all, of_top, of_bottom = (right_by_sentence(dev, w, bias, sentence) for w in (weight, top, bottom))
-        bare = bare if points else of_all[:1]  # the first pair of the grid has no penalty
+        of_all, of_top, of_bottom = (right_on_draws(dev, w, bias, words, times) for w in (weight, top, bottom))
+        bare = bare if points else of_all[:, :1]  # the first pair of the grid has no penalty
         points.append(of_top - of_bottom - bare + of_all)
-    return {"points": torch.cat(points).to(torch.int32)}
+    return {"scores": torch.cat(points, 1) / (times.double() @ words.double())[:, None]}
 
 
-def right_by_sentence(features: Features, weight: Tensor, bias: Tensor, sentence: Tensor) -> Tensor:
-    """(P, sentences) how many rows of each sentence every probe gives their tag."""
-    right = torch.zeros(int(sentence[-1]) + 1, bias.shape[1], dtype=torch.float64)
+def right_on_draws(features: Features, weight: Tensor, bias: Tensor, words: Tensor, times: Tensor) -> Tensor:
+    """(draws, P) rows that every probe gives their tag, each as often as `times` (draws, sentences) has its sentence.
+
+    Summed chunk by chunk: words of a sentence come one after the other.
+    """
+    right, ends = torch.zeros(len(times), bias.shape[1], dtype=torch.float64), words.long().cumsum(0)
     for start in range(0, len(features), CHUNK):
         some = features.between(start, min(start + CHUNK, len(features)))
         given = predict(some, weight, bias) == features.tags[start : some.stop, None]
-        right.index_add_(0, sentence[start : some.stop], given.double())
-    return right.T
+        sentence = torch.searchsorted(ends, torch.arange(start, start + len(given)), right=True)
+        right += times[:, sentence].double() @ given.double()
+    return right
 
 
 def ranked_neurons(models: list[Shared], item: dict[str, Any]) -> dict[str, Tensor]:
@@ -234,9 +239,9 @@ def resampled_neurons(shared: tuple[list[Shared], Tensor], item: dict[str, Any])
     The resample is the same for every model, so that differences between models are paired.
     """
     of, layers = shared[0][item["model"]], tuple(item["layers"])
-    rows = resampled_rows(shared[1], [of.seed, item["resample"]])
+    times = resampled_rows(shared[1], [of.seed, item["resample"]])
     whole, one = of.features("train", layers), Penalties.grid()[[item["pair"]]]
-    data = replace(whole, rows=Subset(whole.rows, rows), tags=whole.tags.index_select(0, rows))
+    data = replace(whole, rows=Repeated(whole.rows, times), tags=repeated(whole.tags, times))
     weight, bias = stream(data, one, seed=of.seed)
     order = RANKINGS[item["ranking"]](data, weight[..., 0], pull(data, weight, bias))
     bottom = subset(order, item["share"], "bottom")
@@ -247,11 +252,15 @@ def resampled_neurons(shared: tuple[list[Shared], Tensor], item: dict[str, Any])
     }
 
 
-def resampled_rows(sentence: Tensor, seed: list[int]) -> Tensor:
-    """Rows of as many sentences, drawn with replacement, in the order of the rows."""
-    words = np.unique(sentence.numpy(), return_counts=True)[1]
-    times = np.repeat(times_drawn(len(words), seed).astype(np.int32), words)
-    return torch.arange(len(sentence), dtype=torch.int32).repeat_interleave(torch.from_numpy(times))
+def resampled_rows(words: Tensor, seed: list[int]) -> Tensor:
+    """How often each row is in a resample of as many sentences, which have so many words."""
+    return torch.from_numpy(times_drawn(len(words), seed)).short().repeat_interleave(words.long())
+
+
+def repeated(values: Tensor, times: Tensor) -> Tensor:
+    """Every value so many times; torch takes these as int64 only, which all at once would take more than the values."""
+    parts = zip(torch.split(values, CHUNK), torch.split(times, CHUNK), strict=True)
+    return torch.cat([v.repeat_interleave(t.long()) for v, t in parts])
 
 
 def times_drawn(sentences: int, seed: list[int]) -> npt.NDArray[np.int64]:
