@@ -124,7 +124,7 @@ def least(case: Problem, l1: float, l2: float) -> float:
         return total, np.concatenate([g + l1, l1 - g, errors.mean(0)])
 
     bounds = [(0, None)] * (2 * size) + [(None, None)] * classes
-    options = {"maxiter": 20_000, "maxfun": 40_000, "ftol": 1e-13, "gtol": 1e-8, "maxcor": 50}
+    options = {"maxiter": 20_000, "maxfun": 40_000, "ftol": 1e-16, "gtol": 1e-10, "maxcor": 100}
     start = np.zeros(2 * size + classes)
     return float(scipy.optimize.minimize(value, start, jac=True, bounds=bounds, options=options).fun)
 
