@@ -131,8 +131,9 @@ def test_a_map_that_is_not_square_or_is_singular_has_no_inverse() -> None:
     for y in (x[:, :3], np.tile(x[:, :1], (1, D))):
         g = fit_map(x, y, method="linreg")
         assert not g.invertible
-        with pytest.raises(StratoscopeError, match="has no inverse"):
+        with pytest.raises(StratoscopeError, match="has no inverse") as e:
             g.inverse(y)
+        assert ("method='inn'" in str(e.value)) == (y.shape[1] == D)  # a bijection needs spaces of one width
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -144,6 +145,10 @@ def test_rows_must_be_paired_finite_matrices_and_enough(method: str) -> None:
         (x, x[:-1], "300 of x and 299"),
         (x, bad, "not finite"),
         (x[:, 0], x, "matrix of rows"),
+        (x, x + 1j, "real numbers, .* complex128"),
+        (torch.tensor(x) + 1j, x, "real numbers, .* complex128"),
+        (x.astype(object), x, "real numbers, .* object"),
+        ([[1.0], [1.0, 2.0]], x, "real numbers"),
         (x[:10], x[:10], "at least 20"),
     ]:
         with pytest.raises(StratoscopeError, match=word):
