@@ -96,7 +96,8 @@ def test_cca_sends_canonical_variates_to_their_partners() -> None:
 
 
 def test_svcca_is_cca_of_the_leading_principal_components() -> None:
-    x, y = spread_rows(N, D), spread_rows(N, D, seed=3)
+    x, y = spread_rows(N, D), np.random.default_rng(3).normal(size=(N, D - 1))  # of which all components are kept
+    y[:, :3] += x[:, :3]
     g = fit_map(x, y, method="svcca")
 
     def leading(v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -106,7 +107,8 @@ def test_svcca_is_cca_of_the_leading_principal_components() -> None:
 
     (ux, _), (uy, back) = leading(x), leading(y)
     p, _, q = np.linalg.svd(ux.T @ uy, full_matrices=False)
-    assert ux.shape[1] < D
+    assert ux.shape[1] < uy.shape[1]
+    assert (g.chosen["kept_x"], g.chosen["kept_y"]) == (ux.shape[1], uy.shape[1])
     np.testing.assert_allclose(g(x), y.mean(0) + ux @ p @ q @ back, atol=1e-8)
     assert not g.invertible
 
