@@ -7,7 +7,7 @@ import torch
 from sklearn.linear_model import Ridge
 
 from stratoscope.aligners.fit import METHODS, fit_map, spaces
-from stratoscope.aligners.linear import LAMBDAS, VARIANCE_KEPT, products, ridge
+from stratoscope.aligners.linear import LAMBDAS, VARIANCE_KEPT, ridge
 from stratoscope.aligners.texts import held_out
 from stratoscope.core.errors import StratoscopeError
 
@@ -96,7 +96,8 @@ def test_cca_sends_canonical_variates_to_their_partners() -> None:
 
 
 def test_svcca_is_cca_of_the_leading_principal_components() -> None:
-    x, y = spread_rows(N, D), spread_rows(N, D, seed=3)
+    x, y = spread_rows(N, D), np.random.default_rng(3).normal(size=(N, D - 1))  # of which all components are kept
+    y[:, :3] += x[:, :3]
     g = fit_map(x, y, method="svcca")
 
     def leading(v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -106,7 +107,8 @@ def test_svcca_is_cca_of_the_leading_principal_components() -> None:
 
     (ux, _), (uy, back) = leading(x), leading(y)
     p, _, q = np.linalg.svd(ux.T @ uy, full_matrices=False)
-    assert ux.shape[1] < D
+    assert ux.shape[1] < uy.shape[1]
+    assert (g.chosen["kept_x"], g.chosen["kept_y"]) == (ux.shape[1], uy.shape[1])
     np.testing.assert_allclose(g(x), y.mean(0) + ux @ p @ q @ back, atol=1e-8)
     assert not g.invertible
 
@@ -131,8 +133,9 @@ def test_a_map_that_is_not_square_or_is_singular_has_no_inverse() -> None:
     for y in (x[:, :3], np.tile(x[:, :1], (1, D))):
         g = fit_map(x, y, method="linreg")
         assert not g.invertible
-        with pytest.raises(StratoscopeError, match="has no inverse"):
+        with pytest.raises(StratoscopeError, match="has no inverse") as e:
             g.inverse(y)
+        assert ("method='inn'" in str(e.value)) == (y.shape[1] == D)  # a bijection needs spaces of one width
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -144,6 +147,10 @@ def test_rows_must_be_paired_finite_matrices_and_enough(method: str) -> None:
         (x, x[:-1], "300 of x and 299"),
         (x, bad, "not finite"),
         (x[:, 0], x, "matrix of rows"),
+        (x, x + 1j, "real numbers, .* complex128"),
+        (torch.tensor(x) + 1j, x, "real numbers, .* complex128"),
+        (x.astype(object), x, "real numbers, .* object"),
+        ([[1.0], [1.0, 2.0]], x, "real numbers"),
         (x[:10], x[:10], "at least 20"),
     ]:
         with pytest.raises(StratoscopeError, match=word):
@@ -183,7 +190,7 @@ def test_one_row_in_five_is_held_out_by_the_seed() -> None:
 def test_ridge_from_products_does_not_depend_on_units() -> None:
     x, y = spread_rows(N, D), RNG.normal(size=(N, 3))
     a, b = spaces(x, y), spaces(1000 * x, y)
-    (m, one), (n, two) = (ridge(s, products(s, t.centred)) for s, t in (a, b))
+    (m, one), (n, two) = (ridge(s, t.centred) for s, t in (a, b))
     assert two == pytest.approx(one * 1e6, rel=1e-6)
     torch.testing.assert_close((a[0].w @ m), (b[0].w @ n), atol=1e-8, rtol=0)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 import os
@@ -202,3 +203,24 @@ def test_plot_of_a_result_is_its_first_picture():
     assert chosen.when == {"measure": "ckasim"}
     with pytest.raises(StratoscopeError, match=r"prune\.json"):
         Pruned(what={}, weights="").plot()
+
+
+def test_sizes_are_apart_by_their_ratios_with_a_tick_at_each_and_lines_of_one_colour_differ():
+    ((_, picture),) = [(s, p) for s in sections_of(cases.recovery()).sections for p in s.pictures]
+    figure = draw.figure(picture)
+    axes = figure.axes[0]
+    assert axes.get_xscale() == "log"
+    assert axes.get_xticks().tolist() == [8, 32]
+    looks = [(line.get_color(), line.get_marker()) for line in axes.lines]
+    assert len(set(looks)) == len(looks) == 4
+    assert len({color for color, _ in looks}) == 3  # both baselines are grey
+
+
+def test_long_categories_stand_aslant_and_are_whole():
+    names = ("ridge on shuffled pairs", *(f"method {k}" for k in range(9)))
+    bars = Bars(id="b", title="B", caption="", categories=names, bars=(Bar("s", (Value(1),) * 10),), y="y")
+    labels = draw.figure(bars).axes[0].get_xticklabels()
+    assert [label.get_text() for label in labels] == list(names)
+    assert labels[0].get_rotation() == 30
+    few = dataclasses.replace(bars, categories=names[1:3], bars=(Bar("s", (Value(1),) * 2),))
+    assert draw.figure(few).axes[0].get_xticklabels()[0].get_rotation() == 0

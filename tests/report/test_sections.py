@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 import report_cases as cases
 
+from stratoscope.aligners.fit import METHODS
 from stratoscope.core.matrix import Layer
 from stratoscope.core.model import ModelInfo
 from stratoscope.core.value import Value
 from stratoscope.report.outline import answer, sections_of
-from stratoscope.report.pictures import Curves, Panels
+from stratoscope.report.pictures import PALETTE, Curves, Panels
+from stratoscope.report.sections.alignment import CEILING_TINT, TINTS
 from stratoscope.report.sections.cutting.depth import droppable
+from stratoscope.results.alignment import IDENTITY, SHUFFLED
 
 
 def cards(result):
@@ -286,3 +289,20 @@ def test_every_method_is_averaged_over_blocks_and_pairs_with_an_interval_of_the_
     assert inversion == 3e-8
     assert {"ridge", "inn, before fine-tuning", "identity", "ridge on shuffled pairs"} < set(rows)
     assert rows["inn, before fine-tuning"] != rows["inn"]
+
+
+def test_every_method_has_a_look_of_its_own_in_all_pictures():
+    looks = {(tint % len(PALETTE), tint // len(PALETTE)) for tint in (*TINTS.values(), CEILING_TINT)}
+    assert set(TINTS) == {*METHODS, SHUFFLED, IDENTITY}
+    assert len(looks) == len(TINTS) + 1
+    assert max(tint for tint in TINTS.values()) < 3 * len(PALETTE)
+
+
+def test_the_best_linear_map_leads_and_is_held_against_the_floor_the_identity_and_a_ceiling():
+    result = cases.alignment()
+    seed = dataclasses.replace(next(result.of("inn", layer=6)), group="ceiling")
+    worse = [dataclasses.replace(f, fit=dataclasses.replace(f.fit, method="linreg")) for f in result.of(IDENTITY)]
+    found = dataclasses.replace(result, fits=(*result.fits, seed, *worse))
+    labels = [label.partition(":")[0] for label in cards(found)]
+    assert labels[:5] == ["ridge", "inn", "ridge on shuffled pairs", "identity", "inn from another seed"]
+    assert "then linreg 0." in next(c.note for c in sections_of(found).cards)

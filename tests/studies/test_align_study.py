@@ -94,8 +94,11 @@ def test_errors_are_those_of_a_map_fitted_to_plain_rows(found: Alignment, checkp
     for matrix, offset in ((between, tiny.LAYERS + 1), (own, 0)):  # from the layer of a row to that of a column
         a, b = every[1], every[offset + 3]
         g = fit_map(a[train], b[train], method="ridge")
-        error = np.square(g(a[test]) - b[test]).sum() / np.square(b[test] - b[test].mean(0)).sum()
+        squares, around = (np.square(v).sum(1) for v in (g(a[test]) - b[test], b[test] - b[test].mean(0)))
+        error = squares.sum() / around.sum()
         assert matrix.values[1, 3] == pytest.approx(error, rel=1e-3)
+        weights = resamples(len(test), texts=plan.rows.sentence[test.numpy()])
+        np.testing.assert_allclose(matrix.replicates[:, 1, 3], weights @ squares / (weights @ around), rtol=1e-3)
         assert matrix.values[3, 1] != pytest.approx(error, rel=1e-2)
     assert between.values[2, 2] == pytest.approx(next(found.of("ridge", layer=2)).fit.error.value, rel=0.05)
     assert own.values.shape == between.values.shape == (tiny.LAYERS + 1,) * 2

@@ -249,6 +249,7 @@ def test_states_are_injected_between_every_pair_and_tuned_models_aligned_beside_
     assert (job.chosen().unit, attention.chosen().unit) == ("mean", "attention")
     assert ([m.source for m in job.models], [m.source for m in job.before]) == (tuned, ["a", "b", "c"])
     assert "--before a --before b --before c --data t" in job.command(tmp_path)
+    assert "--task" not in job.command(tmp_path)  # its models are of a task, its rows are not
 
 
 def test_the_cost_of_maps_grows_with_pairs_and_networks(checkpoints: Path, text: str, tmp_path: Path) -> None:

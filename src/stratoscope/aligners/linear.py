@@ -68,12 +68,6 @@ class Space:
         return self.basis.transform(self.rows)
 
     @cached_property
-    def w_parts(self) -> tuple[Tensor, Tensor]:
-        """Those of the rows fitted on and held out."""
-        fit, held = self.parts
-        return self.w[fit], self.w[held]
-
-    @cached_property
     def drop(self) -> Tensor:
         """(d, r): w = (x - mean) @ drop; directions without a coordinate are orthogonal to it, for the least norm.
 
@@ -103,10 +97,13 @@ class Space:
     @cached_property
     def penalised(self) -> Penalised:
         """What ridge needs of this space alone."""
+        fit, held = (self.w[part] for part in self.parts)
         root = self.variance.sqrt()
-        fit, held = (gram(w.T) * torch.outer(root, root) / len(w) for w in self.w_parts)
-        values, vectors = torch.linalg.eigh(fit)
-        return Penalised(values.clamp_min(0), vectors, vectors.T @ held @ vectors)
+        values, vectors = torch.linalg.eigh(gram(fit.T) * torch.outer(root, root) / len(fit))
+        axes = root[:, None] * vectors
+        turned = held.double() @ axes
+        square = gram(turned.T) / len(held)
+        return Penalised(values.clamp_min(0), axes.to(self.rows.dtype), turned.to(self.rows.dtype), square)
 
     @property
     def parts(self) -> tuple[Tensor, Tensor]:
@@ -115,53 +112,61 @@ class Space:
 
 @dataclass(frozen=True)
 class Penalised:
-    """Eigenvalues and axes of the fitting rows' covariance in principal components; the held-out one in those axes."""
+    """The axes in which the covariance of the fitting rows is diagonal, and the held-out rows seen along them.
+
+    The latter are turned once for a space, so that each pair of spaces costs one product of width³ less.
+    """
 
     values: Tensor
+    """Eigenvalues of that covariance, (r,)."""
     axes: Tensor
+    """(r, r): from whitened coordinates to these axes, in the rows' precision."""
     held: Tensor
+    """Coordinates of the held-out rows, (h, r), in the rows' precision."""
+    square: Tensor
+    """Their mean product, (r, r)."""
 
 
 @dataclass(frozen=True)
 class Products:
-    """Products of a space's coordinates with centred targets over the rows fitted on and held out, (r, q) each."""
+    """All that ridge needs of a pair: mean products of a space's coordinates with centred targets, (r, q) each."""
 
-    fit: Tensor
+    m: Tensor
+    """Over all rows, of whitened coordinates: M of least squares."""
     held: Tensor
-
-    @property
-    def all(self) -> Tensor:
-        return self.fit + self.held
+    """Over the held-out rows, along the axes of `Penalised`."""
 
     def less(self, other: Products, times: float) -> Products:
         """Products with targets from which `times` others are taken."""
-        return Products(self.fit - times * other.fit, self.held - times * other.held)
+        return Products(self.m - times * other.m, self.held - times * other.held)
 
 
 def products(x: Space, targets: Tensor) -> Products:
-    """One pass over the rows: all that regression and ridge need of a pair."""
-    fit, held = ((w.T @ targets[part]).double() for w, part in zip(x.w_parts, x.parts, strict=True))
-    return Products(fit, held)
+    """One pass over the rows."""
+    held = targets[x.held]
+    return Products(regression(x, targets), x.penalised.held.T @ held / len(held))
 
 
-def regression(x: Space, p: Products) -> Tensor:
+def regression(x: Space, targets: Tensor) -> Tensor:
     """M of least squares: E[wᵀ y]."""
-    return p.all / len(x.rows)
+    m: Tensor = x.w.T @ targets / len(x.rows)
+    return m
 
 
-def ridge(x: Space, p: Products) -> tuple[Tensor, float]:
+def ridge(x: Space, targets: Tensor) -> tuple[Tensor, float]:
     """M of argmin ‖y - x A‖²/n + λ‖A‖², and λ with the least error on held-out rows (Hoerl & Kennard 1970).
 
     With the fitting rows' covariance Q e Qᵀ, A(λ) = Q (e + λ)⁻¹ B: one eigendecomposition, and a sum over r² numbers
     for each λ. The map is then fitted on all rows.
     """
+    p = products(x, targets)
     best, _ = penalty(x, p)
-    return penalised(x, regression(x, p), best), best
+    return penalised(x, p.m, best), best
 
 
 def penalised(x: Space, m: Tensor, penalty: float) -> Tensor:
     """M of ridge from that of least squares."""
-    return (x.variance / (x.variance + penalty))[:, None] * m if penalty else m
+    return (x.variance / (x.variance + penalty)).to(m.dtype)[:, None] * m if penalty else m
 
 
 def penalty(x: Space, p: Products) -> tuple[float, float]:
@@ -171,10 +176,9 @@ def penalty(x: Space, p: Products) -> tuple[float, float]:
     """
     if not x.basis.rank:
         return 0.0, 0.0
-    of, root = x.penalised, x.variance.sqrt()[:, None]
-    turn = of.axes.T.to(x.rows.dtype)
-    b, h = (turn @ (root * m / len(w)).to(turn.dtype) for m, w in zip((p.fit, p.held), x.w_parts, strict=True))
-    square, cross = of.held * gram(b), (h * b).double().sum(1)
+    of, n, held = x.penalised, len(x.rows), len(x.penalised.held)
+    b = (n * (of.axes.T @ p.m) - held * p.held) / (n - held)
+    square, cross = of.square * gram(b), (p.held * b).double().sum(1)
     lambdas = LAMBDAS * float(x.variance.sum() / x.width)
     shrink = 1 / (of.values + lambdas[:, None])
     errors = ((shrink @ square) * shrink).sum(1) - 2 * shrink @ cross
@@ -230,7 +234,7 @@ def shrunk_ridge(x: Space, y: Space) -> tuple[Tensor, dict[str, float]]:
         lost[share] = float(left) - won, best
     share = min(lost, key=lambda s: lost[s])
     best, r = lost[share][1], share * rotation(x, y)
-    m = regression(x, products(x, y.centred - x.centred @ r.to(x.centred.dtype)))
+    m = regression(x, y.centred - x.centred @ r.to(x.centred.dtype))
     floor = float(x.variance.sum() / x.width) * 1e-10
     while True:
         weight = r + x.drop @ penalised(x, m, best)
@@ -248,10 +252,10 @@ def fit_linear(method: str, x: Space, y: Space) -> Map:
     elif method == "shrunk":
         weight, chosen = shrunk_ridge(x, y)
     else:
-        if method in ("linreg", "ridge"):
-            p = products(x, y.centred)
-            m, best = ridge(x, p) if method == "ridge" else (regression(x, p), None)
-            chosen |= {} if best is None else {"lambda": best}
+        if method == "linreg":
+            m = regression(x, y.centred)
+        elif method == "ridge":
+            m, chosen["lambda"] = ridge(x, y.centred)
         elif method == "svcca":
             kept = x.basis.kept(VARIANCE_KEPT), y.basis.kept(VARIANCE_KEPT)
             chosen |= {"kept_x": kept[0], "kept_y": kept[1]}

@@ -53,7 +53,9 @@ class Map:
     def inverse(self, rows: Rows) -> Rows:
         """Rows of the second space in the first; an error where the map has no inverse."""
         if why := self.without_inverse:
-            raise StratoscopeError(f"this {self.method} map has no inverse: {why}; fit method='inn' for one")
+            square = self.weight.shape[0] == self.weight.shape[1]
+            do = "fit method='inn' for one" if square else "only spaces of one width have one"
+            raise StratoscopeError(f"this {self.method} map has no inverse: {why}; {do}")
         y = self._checked(rows, len(self.mean_y), "second")
         with torch.inference_mode():
             z = (y - self.mean_y) / self.scale_y
@@ -154,12 +156,15 @@ class Map:
 
 def as_tensor(rows: Any) -> Tensor:
     """Rows as a tensor in memory, without a copy where possible."""
-    if isinstance(rows, Tensor):
+    if isinstance(rows, Tensor) and not rows.is_complex():
         return rows.detach().to("cpu")
     try:
-        return torch.from_numpy(np.ascontiguousarray(rows))
-    except TypeError as e:
-        raise StratoscopeError(f"expected rows of numbers as numpy or torch, got {type(rows).__name__} ({e})") from e
+        array = np.ascontiguousarray(rows)
+        if array.dtype.kind not in "fiub":
+            raise TypeError(f"values of type {array.dtype}")
+        return torch.from_numpy(array)
+    except (TypeError, ValueError) as e:
+        raise StratoscopeError(f"expected rows of real numbers, numpy or torch, got {type(rows).__name__}: {e}") from e
 
 
 def _like(rows: Rows, found: Tensor) -> Rows:

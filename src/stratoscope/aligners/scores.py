@@ -18,8 +18,10 @@ INTERVAL = Interval(0.95, PERCENTILES)
 def score_map(g: Map, x: Tensor, y: Tensor, *, texts: IntArray | None = None, seed: int = 0) -> Fit:
     """Judge a map on test rows."""
     mapped = g(x)
-    around, inversion = row_errors(y.double().mean(0), y), inversion_error(g, x, mapped)
-    return scores(g.method, row_errors(mapped, y), around, y.shape[1], inversion=inversion, texts=texts, seed=seed)
+    inversion = inversion_error(g, x, mapped)
+    return scores(
+        g.method, row_errors(mapped, y), around_mean(y), y.shape[1], inversion=inversion, texts=texts, seed=seed
+    )
 
 
 def inversion_error(g: Map, x: Tensor, found: Tensor) -> float:
@@ -76,6 +78,11 @@ def row_errors(found: Tensor, y: Tensor) -> Values:
     """Squared error of every row."""
     errors: Values = (found.double() - y.double()).square().sum(1).numpy()
     return errors
+
+
+def around_mean(y: Tensor) -> Values:
+    """Squared distance of every row from the mean of all."""
+    return row_errors(y.double().mean(0), y)
 
 
 def shuffled(y: Tensor, *, seed: int = 0) -> Tensor:

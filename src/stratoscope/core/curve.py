@@ -21,7 +21,7 @@ class Curve:
     low: Values | None = None
     high: Values | None = None
     interval: Interval | None = None
-    replicates: Values | None = field(default=None, metadata={"stored": "arrays"})
+    replicates: Values | None = field(default=None, repr=False, metadata={"stored": "arrays"})
     """(resamples, layers): the values on every resample; the curves of one result share their resamples."""
 
     def __post_init__(self) -> None:

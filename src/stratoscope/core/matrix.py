@@ -42,7 +42,7 @@ class Matrix:
     """Upper end of the interval."""
     interval: Interval | None = None
     """Level and method of the interval."""
-    replicates: Values | None = field(default=None, metadata={"stored": "arrays"})
+    replicates: Values | None = field(default=None, repr=False, metadata={"stored": "arrays"})
     """(resamples, rows, columns): the scores on every resample; all matrices of one method share their resamples."""
 
     def __post_init__(self) -> None:

@@ -17,7 +17,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, ScalarFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator, ScalarFormatter
 
 from stratoscope.core.errors import StratoscopeError, unknown_name
 from stratoscope.core.matrix import Matrix
@@ -38,6 +38,7 @@ from stratoscope.report.pictures import (
     Panels,
     Patterns,
     Picture,
+    Sizes,
     Stacks,
 )
 from stratoscope.results.result import Result
@@ -46,6 +47,10 @@ FORMATS = ("png", "svg", "pdf")
 DPI = 200
 INK, MUTED, RULE, GAP, HATCH = "#1f2430", "#5c6370", "#e4e4e7", "#e4e4e7", "#a1a1aa"
 MARKERS = "osD^vPX*"
+SLANTED = 26
+"""Letters of a category that stands aslant, for want of room."""
+MARKERS_ON = 3
+"""From one line of a colour to the next: they differ in their markers."""
 DASHES = {"solid": "-", "dash": "--", "dot": ":"}
 TICK_INCHES = 0.15
 """Room a tick label needs; where cells are smaller, labels are thinned."""
@@ -308,10 +313,16 @@ def _curves(pictures: Sequence[Curves], look: Look) -> Figure:
         for level in p.levels:
             _level(axes, level)
         layers = [k for line in p.lines for k in line.layers]
-        axes.set_xlim(min([0, *layers]) - 0.4, max([1, *layers]) + 0.4)
-        axes.xaxis.set_major_locator(
-            MaxNLocator(nbins=13 if size[0] / across > 3 else 7, integer=True, min_n_ticks=1, steps=[1, 2, 3, 4, 6, 10])
-        )
+        if isinstance(p, Sizes):
+            axes.set_xscale("log")
+            axes.set_xticks(sorted(set(layers)), [f"{k:,}" for k in sorted(set(layers))], minor=False)
+            axes.xaxis.set_minor_locator(NullLocator())
+        else:
+            axes.set_xlim(min([0, *layers]) - 0.4, max([1, *layers]) + 0.4)
+            nbins = 13 if size[0] / across > 3 else 7
+            axes.xaxis.set_major_locator(
+                MaxNLocator(nbins=nbins, integer=True, min_n_ticks=1, steps=[1, 2, 3, 4, 6, 10])
+            )
         if p.log:
             axes.set_yscale("log")
             axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
@@ -329,7 +340,8 @@ def _curves(pictures: Sequence[Curves], look: Look) -> Figure:
 
 
 def _line(axes: Axes, line: Line) -> None:
-    color, marker = PALETTE[line.tint % len(PALETTE)], MARKERS[line.tint % len(MARKERS)]
+    times, tint = divmod(line.tint, len(PALETTE))
+    color, marker = PALETTE[tint], MARKERS[(tint + MARKERS_ON * times) % len(MARKERS)]
     if line.low is not None and line.high is not None:
         axes.fill_between(line.layers, line.low, line.high, color=color, alpha=0.18, linewidth=0)
     # matplotlib hides labels that begin with an underscore, so a blank stands before each.
@@ -390,7 +402,10 @@ def _boxes(p: Boxes, look: Look) -> Figure:
 
 def _categories(axes: Axes, names: Sequence[str], y: str, look: Look) -> None:
     letters = int(look.curves[0] * 0.85 / len(names) / 0.075)
-    axes.set_xticks(range(len(names)), [shorten(name, letters) for name in names])
+    if max(map(len, names), default=0) <= letters:
+        axes.set_xticks(range(len(names)), names)
+    else:
+        axes.set_xticks(range(len(names)), [shorten(name, SLANTED) for name in names], rotation=30, ha="right")
     axes.set_xlim(-0.6, len(names) - 0.4)
     axes.set_ylabel(y)
 

@@ -223,6 +223,11 @@ class Curves(Picture):
         return pd.concat(frames, ignore_index=True).astype({"layer": "Int64"})
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sizes(Curves):
+    """Values over sizes rather than layers: these are on a logarithmic axis, with a tick at each."""
+
+
 @dataclass(frozen=True)
 class Bar:
     """One series of bars, a value per category."""

@@ -31,7 +31,7 @@ class Fit:
     """1 - relative error."""
     inversion: float
     """‖g⁻¹(g(X)) - X‖ / ‖X - mean‖; NaN where there is no inverse."""
-    replicates: Values | None = field(default=None, metadata={"stored": "arrays"})
+    replicates: Values | None = field(default=None, repr=False, metadata={"stored": "arrays"})
     """(resamples,): the relative error on every resample of the rows, the same for all fits of a result."""
 
 
@@ -61,7 +61,7 @@ class Alignment(Result):
     norms: tuple[Curve, ...] = ()
     """Nuclear norm of each layer over the largest of its model, rows about their mean (Ren et al. 2023, B.2)."""
     map_record: Mapping[str, Any] = field(default_factory=dict)
-    map_tensors: Mapping[str, Array] = field(default_factory=dict, metadata={"stored": "arrays"})
+    map_tensors: Mapping[str, Array] = field(default_factory=dict, repr=False, metadata={"stored": "arrays"})
     """The map itself, where one layer of two models was asked for."""
 
     @property
@@ -106,7 +106,7 @@ class Injected:
     name: str
     """A method, a baseline, or one of the two models as they are."""
     value: Value
-    replicates: Values = field(metadata={"stored": "arrays"})
+    replicates: Values = field(repr=False, metadata={"stored": "arrays"})
     """(resamples,): on every resample of the examples."""
     baseline: bool = False
 

@@ -242,5 +242,7 @@ def gather(rows: LayerRows, layer: int, index: Tensor | None = None) -> Tensor:
     """One layer's rows as a matrix: all of them, or those of an index in any order and with repeats."""
     if index is None:
         return torch.cat(list(chunks(rows, layer)))
+    if bool((index[1:] >= index[:-1]).all()):
+        return gather(Subset(rows, index), layer)
     order = torch.argsort(index, stable=True)
     return gather(Subset(rows, index[order]), layer)[torch.argsort(order)]

@@ -9,7 +9,7 @@ import numpy as np
 from stratoscope.core.value import PERCENTILES, Interval, Value, spread
 from stratoscope.report.labels import count, number, printable, shown
 from stratoscope.report.outline import Card, Section, Sections
-from stratoscope.report.pictures import Bar, Bars, Box, Boxes, Cell, Curves, Heatmap, Level, Line, Table
+from stratoscope.report.pictures import Bar, Bars, Box, Boxes, Cell, Curves, Heatmap, Level, Line, Sizes, Table
 from stratoscope.results.alignment import IDENTITY, SHUFFLED, Alignment, Fit, Injection, Recovery
 
 WHISKERS = (0.05, 0.95)
@@ -18,6 +18,19 @@ MAPS_SHOWN = 100
 """On the page; their file has them all."""
 ERROR = "relative error ‖g(X) − Y‖² / ‖Y − mean‖²"
 FLOORS = {SHUFFLED: "ridge on shuffled pairs", IDENTITY: "identity"}
+NETWORKS = ("inn", "mlp")
+NOTES = {
+    "inn": "an invertible network, started from shrunk",
+    "mlp": "a network that need not be invertible",
+    SHUFFLED: "the floor: what a map learns from pairs in disorder",
+    IDENTITY: "rows as they are",
+}
+TINTS = {
+    "inn": 0, "ridge": 1, "linreg": 2, "mlp": 3, "shrunk": 4, "procrustes": 5, "cca": 6, "svcca": 14, "pwcca": 22,
+    SHUFFLED: 7, IDENTITY: 15,
+}  # fmt: skip
+"""The colour of a method in every picture: the maps of canonical correlations share one, and so do baselines, grey."""
+CEILING_TINT = 23
 GROUPS = {"models": "", "before": ", before fine-tuning"}
 JUDGED = (
     "Scores on rows that no map was fitted on, with 95 % intervals over the rows, those of a text together; an "
@@ -50,17 +63,36 @@ def _asked(result: Alignment) -> list[str]:
 
 
 def _cards(result: Alignment) -> Iterator[Card]:
+    """The networks and the best linear map, then what they are to be held against."""
     last = result.layers()[-1]
-    for method in _asked(result):
-        at = [f.fit for f in result.of(method, layer=last)]
-        if at:
-            mean = float(np.mean([f.error.value for f in at]))
-            value = shown(at[0].error) if len(at) == 1 else number(mean)
-            pairs = "" if len(at) == 1 else f", mean over {count(len(at), 'pair')}"
-            yield Card(f"{method}: relative error at layer {last}", value, f"0 is perfect, 1 the mean{pairs}")
+    linear = [m for m in _asked(result) if m not in NETWORKS and any(result.of(m, layer=last))]
+    linear.sort(key=lambda m: _error_at(result, m, last))
+    if linear:
+        pairs = len(list(result.of(linear[0], layer=last)))
+        over = "" if pairs == 1 else f", mean over {count(pairs, 'pair')}"
+        others = ", ".join(f"{m} {number(_error_at(result, m, last))}" for m in linear[1:])
+        note = f"0 is perfect, 1 the mean{over}" + (f"; the best linear map, then {others}" if others else "")
+        yield _card(result, linear[0], linear[0], last, note)
+    for method in (*NETWORKS, *FLOORS):
+        if any(result.of(method, layer=last)):
+            yield _card(result, method, FLOORS.get(method, method), last, NOTES[method])
+    if any(result.of(result.judged, "ceiling", last)):
+        name = f"{result.judged} from another seed"
+        yield _card(result, result.judged, name, last, "the ceiling: no map should do better", group="ceiling")
     inverted = [f.fit.inversion for f in result.of("inn")]
     if inverted:
         yield Card("inn: largest inversion error", f"{max(inverted):.1e}", "inverse(map(x)) against x, relative")
+
+
+def _error_at(result: Alignment, method: str, layer: int, group: str = "models") -> float:
+    return float(np.mean([f.fit.error.value for f in result.of(method, group, layer)]))
+
+
+def _card(result: Alignment, method: str, name: str, layer: int, note: str, *, group: str = "models") -> Card:
+    """Mean over pairs; with its interval where there is one pair."""
+    at = list(result.of(method, group, layer))
+    value = shown(at[0].fit.error) if len(at) == 1 else number(_error_at(result, method, layer, group))
+    return Card(f"{name}: relative error at layer {layer}", value, note)
 
 
 def _parts(result: Alignment) -> Iterator[Section]:
@@ -75,7 +107,7 @@ def _parts(result: Alignment) -> Iterator[Section]:
             Heatmap.of(
                 m,
                 id=f"cross-{k}",
-                title=printable(m.measure),
+                title=printable(m.measure.partition(", ")[2]),
                 caption="Relative error of ridge from the layer of a row to that of a column, on rows not fitted on;"
                 " low is well aligned.",
             )
@@ -98,12 +130,12 @@ def _parts(result: Alignment) -> Iterator[Section]:
 def _curves(result: Alignment) -> Iterator[Curves]:
     """Mean over pairs; the interval of the rows where there is one pair."""
     for group in _groups(result):
-        shown = [(method, group, FLOORS.get(method, method), method in FLOORS) for method in result.methods]
+        shown = [(TINTS[m], m, group, FLOORS.get(m, m), m in FLOORS) for m in result.methods]
         if group == "models":
-            shown.append((result.judged, "ceiling", f"{result.judged} from another seed", True))
+            shown.append((CEILING_TINT, result.judged, "ceiling", f"{result.judged} from another seed", True))
         beside = group == "models" and result.layers("ceiling")
         ceiling = "what a map from another seed of the last model reaches, and " if beside else "and "
-        lines = [_line(result, tint, *one) for tint, one in enumerate(shown)]
+        lines = [_line(result, *one) for one in shown]
         yield Curves(
             id=f"errors-{group}",
             title=f"Relative error{GROUPS[group]}",
@@ -186,13 +218,17 @@ def injection_sections(result: Injection) -> Sections:
     own, errors = result.own[1].value, {f.method: f for f in result.fits}
     best = max((i for i in result.injected if not i.baseline), key=lambda i: i.value.value)
     names = tuple(FLOORS.get(i.name, i.name) for i in result.injected)
+    how = {IDENTITY: " as it is", SHUFFLED: f", by {FLOORS[SHUFFLED]}"}
     picture = Bars(
         id="injected",
         title=f"{metric} of the head of {second}",
         caption=f"Its pooler and head read the last state of {first}, mapped; lines: both models with their own heads.",
         categories=names,
         bars=(Bar(metric, tuple(i.value for i in result.injected)),),
-        levels=tuple(Level(f"{printable(i.name)}: own head", i.value.value) for i in result.own),
+        levels=tuple(
+            Level(f"{printable(i.name)}: own head", i.value.value, dash)
+            for i, dash in zip(result.own, ("dot", "solid"), strict=True)
+        ),
         y=metric,
     )
     rows: list[tuple[Cell, ...]] = []
@@ -212,6 +248,11 @@ def injection_sections(result: Injection) -> Sections:
         cards=(
             Card(f"{second} with its own state", shown(own), f"{metric} on {task}"),
             Card(f"with the state of {first}, by {best.name}", shown(best.value), "the best map"),
+            *(
+                Card(f"with the state of {first}{how[i.name]}", shown(i.value), "a baseline")
+                for i in result.injected
+                if i.name in how
+            ),
         ),
         sections=(Section("injected", "Injected states", (picture,), tables=(table,)),),
         models=result.models,
@@ -232,12 +273,12 @@ def recovery_sections(result: Recovery) -> Sections:
             FLOORS.get(m, m),
             tuple(d for d in widths if means[m, d]),
             np.array([np.mean(means[m, d]) for d in widths if means[m, d]]),
-            tint=k,
+            tint=TINTS[m],
             dashed=m in FLOORS,
         )
-        for k, m in enumerate(methods)
+        for m in methods
     )
-    picture = Curves(
+    picture = Sizes(
         id="recovery",
         title="Relative error by number of features",
         caption="X are rows, Y a random invertible network of them: 0 is recovered. Linear maps are solved exactly.",
@@ -273,15 +314,15 @@ def recovery_sections(result: Recovery) -> Sections:
     )
 
 
-def _by_rows(result: Recovery, methods: list[str], features: int) -> Curves:
+def _by_rows(result: Recovery, methods: list[str], features: int) -> Sizes:
     """Mean error over truths, by number of rows fitted on."""
     lines = []
-    for tint, method in enumerate(methods):
+    for method in methods:
         at = {n: [f.error.value for f in result.of(method, features, n)] for n in result.sizes}
         at = {n: errors for n, errors in at.items() if errors}
         means = np.array([np.mean(errors) for errors in at.values()])
-        lines.append(Line(FLOORS.get(method, method), tuple(at), means, tint=tint, dashed=method in FLOORS))
-    return Curves(
+        lines.append(Line(FLOORS.get(method, method), tuple(at), means, tint=TINTS[method], dashed=method in FLOORS))
+    return Sizes(
         id=f"rows-{features}",
         title=f"Relative error by number of rows, {features} features",
         caption="The same rows are judged on, whatever the number fitted on.",

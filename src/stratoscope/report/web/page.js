@@ -1,6 +1,7 @@
 "use strict";
 (() => {
   const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star"];
+  const SYMBOLS_ON = 3; // from one line of a colour to the next
   const QUIET = { displayModeBar: false, responsive: false };
   const PRINT_WIDTH = 680;
   const $ = (id) => document.getElementById(id);
@@ -142,6 +143,12 @@
     return { type: "log", tickvals, ticktext: tickvals.map((v) => v.toLocaleString("en")), range: [low - 0.05 * (high - low || 1), high + 0.05 * (high - low || 1)] };
   }
 
+  /** Sizes apart by their ratios, each with its tick. */
+  function sizesAxis(spec, sizes) {
+    const tickvals = [...new Set(sizes)].sort((a, b) => a - b), [low, high] = [tickvals[0], tickvals[tickvals.length - 1]].map(Math.log10);
+    return { ...titled(lines(), spec.x), type: "log", range: [low - 0.05 * (high - low || 1), high + 0.05 * (high - low || 1)], showgrid: false, tickvals, ticktext: tickvals.map((v) => v.toLocaleString("en")) };
+  }
+
   function curves(plot, spec, say) {
     const name = spec.x.split(" ")[0], layers = spec.lines.flatMap((s) => s.layers), last = Math.max(1, ...layers), from = Math.min(0, ...layers);
     const words = (s, i) => `${s.name}, ${name} ${s.layers[i]}: ${shown(s.values[i], s.low && s.low[i], s.high && s.high[i])}`, owner = [];
@@ -149,14 +156,15 @@
       const edge = { x: s.layers, mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false, legendgroup: String(k) };
       const band = s.low && s.high ? [{ ...edge, y: s.low }, { ...edge, y: s.high, fill: "tonexty", fillcolor: tint(s.tint) + "30" }] : [];
       const line = { x: s.layers, y: s.values, mode: "lines+markers", name: plain(short(s.name, 34)), legendgroup: String(k), line: { color: tint(s.tint), width: 2, dash: s.dashed ? "dash" : "solid" },
-                     marker: { symbol: SYMBOLS[s.tint % SYMBOLS.length], size: 7 }, customdata: s.values.map((_, i) => plain(words(s, i))), hovertemplate: "%{customdata}<extra></extra>" };
+                     marker: { symbol: SYMBOLS[(s.tint % palette.length + SYMBOLS_ON * Math.floor(s.tint / palette.length)) % SYMBOLS.length], size: 7 }, customdata: s.values.map((_, i) => plain(words(s, i))), hovertemplate: "%{customdata}<extra></extra>" };
       owner.push(...band.map(() => null), s);
       return [...band, line];
     });
     traces.push(...spec.levels.map(across(from - 0.4, last + 0.4)));
     const y = titled(lines(), spec.y);
     Plotly.react(plot, traces, framed(plot, {
-      xaxis: { ...titled(lines(), spec.x), range: [from - 0.4, last + 0.4], showgrid: false, tick0: 0, dtick: last <= 14 ? (narrow() && last > 8 ? 2 : 1) : last <= 30 ? 2 : 6 },
+      xaxis: spec.type === "Sizes" ? sizesAxis(spec, layers)
+        : { ...titled(lines(), spec.x), range: [from - 0.4, last + 0.4], showgrid: false, tick0: 0, dtick: last <= 14 ? (narrow() && last > 8 ? 2 : 1) : last <= 30 ? 2 : 6 },
       yaxis: { ...y, ...(spec.log ? logAxis(spec) : spec.range ? { range: spec.range } : {}) },
     }), QUIET);
     listen(plot, ({ points: [p] }) => { if (owner[p.curveNumber]) say(words(owner[p.curveNumber], p.pointNumber)); });
@@ -324,7 +332,7 @@
     } else if (spec.type === "Heads") heads(figure, say);
     else if (spec.type === "Patterns") patterns(figure, say);
     else if (spec.type === "Panels") heats(plot, spec.panels, say);
-    else if (spec.type === "Curves") curves(plot, spec, say);
+    else if (["Curves", "Sizes"].includes(spec.type)) curves(plot, spec, say);
     else if (["Bars", "Stacks"].includes(spec.type)) bars(plot, spec, say);
     else boxes(plot, spec, say);
     const values = box.querySelector(".values");

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from stratoscope.aligners.fit import FEWEST_ROWS
-from stratoscope.aligners.scores import INTERVAL, relative, resamples, scores
+from stratoscope.aligners.scores import INTERVAL, around_mean, relative, resamples, scores
 from stratoscope.aligners.texts import check_texts
 from stratoscope.claims import judge_alignment
 from stratoscope.core.curve import Curve
@@ -29,7 +29,7 @@ from stratoscope.data.corpus import Corpus
 from stratoscope.models.text.encoder import IntArray
 from stratoscope.results.alignment import IDENTITY, SHUFFLED, Alignment, LayerFit
 from stratoscope.runs.run import Draw, Run
-from stratoscope.statistics.rows import LayerRows
+from stratoscope.statistics.rows import LayerRows, gather
 from stratoscope.studies.align.attention import FROM_A_TEXT, WordPairs, any_causal, read_pairs, sample_pairs
 from stratoscope.studies.align.options import ATTENTION, AlignOptions
 from stratoscope.studies.align.work import (
@@ -273,9 +273,10 @@ def matrices(work: Work, running: Run, shared: Mapping[str, Any], key: Any) -> I
     parts = running.map(cross_layer, items, name="cross", key=key, label="all pairs of layers", shared=shared)
     texts = work.text[shared["test"].numpy()]
     weights = resamples(len(texts), texts=texts, seed=work.options.seed)
-    squares, around = (np.stack([p[name].numpy() for p in parts]) for name in ("squares", "around"))
+    squares = np.stack([p["squares"].numpy() for p in parts])
+    around = np.stack([around_mean(gather(shared["rows"], k, shared["test"]).float()) for k in columns])
     values = relative(squares.sum(-1), around.sum(-1))
-    drawn = relative(np.einsum("rn,ijn->rij", weights, squares), np.einsum("rn,ijn->rij", weights, around))
+    drawn = relative(np.einsum("rn,ijn->rij", weights, squares), (weights @ around.T)[:, None])
     low, high = spread(values, drawn, INTERVAL)
     half = len(own[first])
     for name, part in ((f"{first} to {second}", slice(half, None)), (f"{first} to itself", slice(0, half))):

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from stratoscope.aligners.fit import METHODS, NETWORK, check_method, fit_spaces, spaces
-from stratoscope.aligners.linear import Space, products, ridge
-from stratoscope.aligners.scores import INTERVAL, inversion_error, resamples, row_errors, shuffled
+from stratoscope.aligners.linear import Space, ridge
+from stratoscope.aligners.scores import INTERVAL, around_mean, inversion_error, resamples, row_errors, shuffled
 from stratoscope.aligners.texts import IntArray
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.value import BOOTSTRAP, Interval, Values
@@ -59,7 +59,7 @@ def fitted_texts(shared: Mapping[str, Any]) -> IntArray:
 def fit_rows(x: Tensor, y: Tensor, tx: Tensor, ty: Tensor, item: Item, *, texts: IntArray | None = None) -> Tensors:
     """The same from rows; `item` has methods, seed, whether as published, and whether to keep the map."""
     seed, tensors = item["seed"], dict[str, Tensor]()
-    tensors["around"] = torch.from_numpy(row_errors(ty.double().mean(0), ty))
+    tensors["around"] = torch.from_numpy(around_mean(ty))
     try:
         pair = spaces(x, y, texts=texts, seed=seed)
     except StratoscopeError as e:
@@ -122,18 +122,21 @@ def check_fitted(asked: Sequence[str], parts: Sequence[Tensors]) -> None:
 
 
 def cross_layer(shared: Mapping[str, Any], item: Item) -> Tensors:
-    """Squared errors of ridge from one layer to several on the test rows: the layer's axes are found once."""
+    """Squared errors of ridge from one layer to several on the test rows: the layer's axes are found once.
+
+    A study has as many pairs of layers as its models have layers, squared: all a pair costs beyond matrix products is
+    kept from it.
+    """
     rows: LayerRows = shared["rows"]
     x = Space.of(gather(rows, item["x"], shared["train"]).float(), texts=fitted_texts(shared), seed=item["seed"])
     w = x.basis.transform(gather(rows, item["x"], shared["test"]).float())
-    squares, around = [], []
+    squares = []
     for k in item["ys"]:
         y, ty = (gather(rows, k, shared[part]).float() for part in ("train", "test"))
-        mean = y.double().mean(0).float()
-        m, _ = ridge(x, products(x, y - mean))
-        squares.append(torch.from_numpy(row_errors(w @ m.float(), ty - mean)))
-        around.append(torch.from_numpy(row_errors(ty.double().mean(0), ty)))
-    return {"squares": torch.stack(squares), "around": torch.stack(around)}
+        mean = y.mean(0, dtype=torch.float64).float()
+        m, _ = ridge(x, y - mean)
+        squares.append((w @ m - (ty - mean)).double().square_().sum(1))
+    return {"squares": torch.stack(squares)}
 
 
 def nuclear_norm(shared: Mapping[str, Any], item: Item) -> Tensors:

@@ -67,7 +67,7 @@ class Job:
         words += [w for m in self.across for w in ("--across", m.source)]
         words += [w for m in self.before for w in ("--before", m.source)]
         words += ["--corpus" if self.analysis.on == "tags" else "--data", self.data] if self.data else []
-        words += self.task.typed() if self.task else []
+        words += self.task.typed() if self.task and self.analysis.on == "task" else []
         words += [w for k, v in self.extra.items() for w in (f"--{k}", str(v))]
         words += [*typed(self.chosen()), "--out", str(out / self.name)]
         said = shlex.join(words)
