@@ -86,14 +86,19 @@ def notebook(result: Result) -> str:
         f"<small>{html(c.note)}</small></div>"
         for c in answer(result, sections)
     )
-    rows = [(s.verdict, s.claim, about_text(s), shown(s.value), s.source) for s in result.statements]
-    table = (
-        f"<p>{html(premises(result.statements))}</p><details open><summary>{html(tally(result.statements))}</summary>"
-        f"{_rows(STATEMENT, rows, [False] * 5)}</details>"
-    )
+    table = statement_table(result.statements) if result.statements else ""
     return (
         f'<div class="stratoscope"><h3>{html(sections.title)}</h3>'
-        f'<div style="display:flex;flex-wrap:wrap;gap:8px">{cards}</div>{table if rows else ""}{picture}</div>'
+        f'<div style="display:flex;flex-wrap:wrap;gap:8px">{cards}</div>{table}{picture}</div>'
+    )
+
+
+def statement_table(statements: Sequence[Statement]) -> str:
+    """Statements in a notebook: what they take for granted, how many hold, a row for each."""
+    rows = [(s.verdict, s.claim, about_text(s), shown(s.value), s.source) for s in statements]
+    return (
+        f"<p>{html(premises(statements))}</p><details open><summary>{html(tally(statements))}</summary>"
+        f"{_rows(STATEMENT, rows, [False] * 5)}</details>"
     )
 
 
