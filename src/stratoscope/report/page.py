@@ -174,7 +174,7 @@ def _statement(s: Statement, id: str, work: Work | None) -> str:
     reason = f'<p class="note reason">{html(s.reason)}</p>' if s.reason else ""
     tags = "".join(f'<span class="tag"><i>{html(k)}</i> {html(v)}</span> ' for k, v in about(s).items())
     tested = f"<b>{number(s.value.value)}</b> <span>{interval(s.value)}</span>" if s.value.known else "–"
-    margin = f'<span class="note">margin {s.margin:g}</span>' if s.value.known else ""
+    margin = f'<span class="note">margin {f"{s.margin:g}".replace("-", "−")}</span>' if s.value.known else ""
     source = f'<a href="#work-{work.key}">{html(s.source)}</a>' if work else html(s.source)
     anchor = f'<a class="anchor" href="#statement-{id}" aria-label="Link to this statement">#</a>'
     return (
