@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import report_cases as cases
 
+from results.result_cases import PROBING
 from stratoscope.core.matrix import Layer
 from stratoscope.core.model import ModelInfo
 from stratoscope.core.value import Value
@@ -286,3 +287,23 @@ def test_every_method_is_averaged_over_blocks_and_pairs_with_an_interval_of_the_
     assert inversion == 3e-8
     assert {"ridge", "inn, before fine-tuning", "identity", "ridge on shuffled pairs"} < set(rows)
     assert rows["inn, before fine-tuning"] != rows["inn"]
+
+
+def test_the_steps_of_the_neurons_stand_against_all_of_them_and_what_is_near_enough():
+    (drawn,) = section(PROBING, "steps").pictures
+    (line,) = drawn.lines
+    assert line.layers == (1, 2)
+    assert line.values.tolist() == [0.5, 0.6]
+    assert [level.value for level in drawn.levels] == [0.9, pytest.approx(0.89)]
+    low, high = drawn.range
+    assert low < 0.5 < 0.9 < high
+    frame = drawn.tidy()
+    assert list(frame) == ["curve", "percent", "value", "low", "high"]
+    assert frame.percent.tolist()[:2] == [1, 2]
+
+
+def test_penalties_are_numbers_of_two_columns():
+    frames = [t.tidy() for name in ("penalties", "neurons") for t in section(PROBING, name).tables]
+    layers, neurons = (f for f in frames if "λ1" in f)
+    assert neurons[["λ1", "λ2"]].astype(float).to_numpy().tolist() == [[0.001, 0.0]]
+    assert layers["λ1"].astype(float).tolist()[2:] == [0.2, 0.3]

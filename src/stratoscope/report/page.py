@@ -35,6 +35,8 @@ from stratoscope.report.pictures import PALETTE, SCALE, Heads, Heatmap, Panels, 
 from stratoscope.results.result import Result
 
 ASK = "Point at a cell to read its numbers."
+SHORT = 16
+"""Letters of the longest cell of a column up to which none of it is broken at a blank or hyphen."""
 LONG = 22
 """Letters of a card's value beyond which it is written smaller."""
 STATEMENT = ("Verdict", "Claim", "About", "D", "Source")
@@ -239,10 +241,13 @@ def _table(t: Table, chosen: Mapping[str, str]) -> str:
 
 
 def _rows(head: Sequence[str], rows: Iterable[Sequence[object]], numbers: Sequence[bool]) -> str:
-    kind = [' class="number"' if n else "" for n in numbers]
+    rows = list(rows)
+    columns = [[str(row[k]) for row in rows] for k in range(len(head))]
+    short = [any(set(" -") & set(c) for c in cells) and max(map(len, cells)) <= SHORT for cells in columns]
+    kind = [' class="number"' if n else ' class="short"' if s else "" for n, s in zip(numbers, short, strict=True)]
     top = "".join(f'<th scope="col"{k}>{html(h)}</th>' for h, k in zip(head, kind, strict=True))
     body = "".join(
-        f'<tr><th scope="row">{html(row[0])}</th>'
+        f'<tr><th scope="row"{kind[0]}>{html(row[0])}</th>'
         + "".join(f"<td{k}>{html(cell)}</td>" for cell, k in zip(row[1:], kind[1:], strict=True))
         + "</tr>"
         for row in rows

@@ -119,7 +119,8 @@ class NeuronProbes:
     weights: Values = field(metadata={"stored": "arrays"})
     """(neurons, tags): of the probe with all neurons, in the order of their numbers."""
     tag: Values = field(metadata={"stored": "arrays"})
-    """(neurons,): place of the tag for which each enters first, in the order of their numbers."""
+    """(neurons,): place of the tag for which each enters first, in the order of their numbers; for one without any
+    weight that to which it is nearest."""
     first: tuple[Neuron, ...]
     """The first of the ranking."""
     l1: float

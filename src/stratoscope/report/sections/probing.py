@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from stratoscope.core.value import Value
-from stratoscope.report.labels import count, number, printable, shown
+from stratoscope.report.labels import count, number, printable, shorten, shown
 from stratoscope.report.outline import Card, Section, Sections
 from stratoscope.report.pictures import Bar, Cell, Curves, Level, Line, Stacks, Table
 from stratoscope.results.probing import SOLVED, LayerProbes, NeuronProbes, Probing
@@ -15,7 +15,6 @@ from stratoscope.results.probing import SOLVED, LayerProbes, NeuronProbes, Probi
 MOST_TAGS = 8
 """Tags with a colour of their own; the others are one."""
 MOST_NEURONS = 10
-NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 def sections(result: Probing) -> Sections:
@@ -144,7 +143,7 @@ def _stacks(result: Probing) -> Iterator[Stacks]:
             caption=f"{printable(p.model)}: neurons by the tag for which they enter first.",
             categories=tuple(str(k) for k in p.layers),
             bars=tuple(bars),
-            y="neurons",
+            y=f"neurons of {shorten(p.model, 24)}",
         )
 
 
@@ -246,7 +245,7 @@ def _words(p: NeuronProbes) -> Table:
         head=("Neuron", "Tag", "Share of its weight", "Words in context"),
         rows=tuple(
             (
-                f"layer {n.layer}, {n.index}".replace(" ", NO_BREAK),
+                f"layer {n.layer}, {n.index}",
                 printable(n.tag),
                 n.share,
                 " · ".join(printable(w) for w in n.words),
