@@ -40,8 +40,9 @@ def neurons(
     generator = np.random.default_rng(len(model))
     resampled = np.clip(counts[:, 0] + generator.normal(scale=moved, size=(20, 9)), 0, None)
     drawn = bottom + generator.normal(scale=trained, size=20)
-    return NeuronProbes(model, 4, LAYERS, np.arange(36.0), (), 0, 0, top, top, 0.05, top, value, top, 0, 0, 0,
-                        np.array([0.01]), np.array([0.9]), 10, top, top, counts,
+    return NeuronProbes(model, 4, LAYERS, np.arange(36.0), np.zeros((36, 1)), np.zeros(36), (), 0, 0,
+                        top, top, 0.05, top, value, top, 0, 0, 0,
+                        np.array([0.01]), np.array([0.9]), 0.9, 0.01, 10, top, top, counts,
                         resampled, drawn, np.zeros(25))  # fmt: skip
 
 

@@ -168,20 +168,25 @@ def test_other_bad_input(tmp_path: Path) -> None:
 
 
 def test_the_files_of_splits_are_found_by_the_words_of_their_names(tmp_path: Path) -> None:
-    """A file is of one split: `latest-train` is not read as test sentences too."""
+    """Whole words alone name a split: `latest` has no test sentences, `trained` no training sentences."""
+    (tmp_path / "latest.jsonl").write_text(rows(8))
+    (tmp_path / "trained.jsonl").write_text(rows(8))
+    with pytest.raises(StratoscopeError, match=r"'train' in its name.*got latest.jsonl, trained.jsonl"):
+        read_tagged(tmp_path, "t")
     (tmp_path / "latest-train.jsonl").write_text(rows(40))
     only = read_tagged(tmp_path, "t", seed=3)
     assert {s: len(c) for s, c in only.splits.items()} == {"train": 32, "dev": 4, "test": 4}
     assert only.drawn == dict.fromkeys(("dev", "test"), "10% of latest-train.jsonl, drawn with seed 3")
     assert only.sample(30, 0).drawn == only.drawn
     (tmp_path / "corpus_val.jsonl").write_text(rows(6))
-    (tmp_path / "mytest.jsonl").write_text(rows(8))
+    (tmp_path / "2.TEST.jsonl").write_text(rows(8))
+    (tmp_path / "contest-results_devices.jsonl").write_text(rows(8))
     (tmp_path / "device.md").write_text("")
     whole = read_tagged(tmp_path, "t")
     assert {s: len(c) for s, c in whole.splits.items()} == {"train": 40, "dev": 6, "test": 8}
     assert not whole.drawn
-    (tmp_path / "mytest.jsonl").rename(tmp_path / "test-of-training.jsonl")
-    with pytest.raises(StratoscopeError, match=r"train.*got latest-train.jsonl, test-of-training.jsonl"):
+    (tmp_path / "2.TEST.jsonl").rename(tmp_path / "test-of-training.jsonl")
+    with pytest.raises(StratoscopeError, match=r"one file of train.*got latest-train.jsonl, test-of-training.jsonl"):
         read_tagged(tmp_path, "t")
     (tmp_path / "latest-train.jsonl").unlink()
     with pytest.raises(StratoscopeError, match="name says train and test"):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import report_cases as cases
 
+from results.result_cases import PROBING
 from stratoscope.core.statement import VERDICTS
 from stratoscope.core.value import Value
 from stratoscope.report.page import notebook, page
@@ -49,6 +50,15 @@ class Parsed(HTMLParser):
 @pytest.fixture(scope="module")
 def pages():
     return {kind: page(make()) for kind, make in cases.SMALL.items()}
+
+
+def test_cells_of_a_column_of_short_texts_are_not_broken():
+    """A tag such as I-ADVP stands on one line; words in context may take several."""
+    first = dataclasses.replace(PROBING.neuron_probes[0].first[0], tag="I-ADVP", words=("a long [context] of words",))
+    made = dataclasses.replace(PROBING, neuron_probes=(dataclasses.replace(PROBING.neuron_probes[0], first=(first,)),))
+    shown = page(made)
+    assert '<th scope="row" class="short">layer 0, 3</th><td class="short">I-ADVP</td>' in shown
+    assert "<td>a long [context] of words</td>" in shown
 
 
 def hostile(make=cases.comparison):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import report_cases as cases
 
+from results.result_cases import PROBING
 from stratoscope.aligners.fit import METHODS
 from stratoscope.core.matrix import Layer
 from stratoscope.core.model import ModelInfo
@@ -306,3 +307,23 @@ def test_the_best_linear_map_leads_and_is_held_against_the_floor_the_identity_an
     labels = [label.partition(":")[0] for label in cards(found)]
     assert labels[:5] == ["ridge", "inn", "ridge on shuffled pairs", "identity", "inn from another seed"]
     assert "then linreg 0." in next(c.note for c in sections_of(found).cards)
+
+
+def test_the_steps_of_the_neurons_stand_against_all_of_them_and_what_is_near_enough():
+    (drawn,) = section(PROBING, "steps").pictures
+    (line,) = drawn.lines
+    assert line.layers == (1, 2)
+    assert line.values.tolist() == [0.5, 0.6]
+    assert [level.value for level in drawn.levels] == [0.9, pytest.approx(0.89)]
+    low, high = drawn.range
+    assert low < 0.5 < 0.9 < high
+    frame = drawn.tidy()
+    assert list(frame) == ["curve", "percent", "value", "low", "high"]
+    assert frame.percent.tolist()[:2] == [1, 2]
+
+
+def test_penalties_are_numbers_of_two_columns():
+    frames = [t.tidy() for name in ("penalties", "neurons") for t in section(PROBING, name).tables]
+    layers, neurons = (f for f in frames if "λ1" in f)
+    assert neurons[["λ1", "λ2"]].astype(float).to_numpy().tolist() == [[0.001, 0.0]]
+    assert layers["λ1"].astype(float).tolist()[2:] == [0.2, 0.3]

@@ -212,9 +212,10 @@ PROBING = Probing(
     ),
     neuron_probes=(
         NeuronProbes(
-            "base", 8, (0, 1), np.arange(16.0), (Neuron(0, 3, "NOUN", 0.25, ("a [word] here",)),), 0.001, 0.0,
+            "base", 8, (0, 1), np.arange(16.0), np.arange(32.0).reshape(16, 2), np.tile([0.0, 1.0], 8),
+            (Neuron(0, 3, "NOUN", 0.25, ("a [word] here",)),), 0.001, 0.0,
             *(Value(0.8, 0.7, 0.9) for _ in range(2)), 0.05, *(Value(0.6, 0.5, 0.7) for _ in range(3)), 0.4, 0.3, 0.2,
-            np.array([0.01, 0.02]), np.array([0.5, 0.6]), 0, Value(0.6), Value(0.1, 0.0, 0.2),
+            np.array([0.01, 0.02]), np.array([0.5, 0.6]), 0.9, 0.01, 0, Value(0.6), Value(0.1, 0.0, 0.2),
             np.array([[1.0, 0.0], [2.0, 3.0]]),
             np.array([[2.0, 4.0], [1.0, 5.0]]), np.array([0.5, 0.55]), np.array([0.0]),
         ),

@@ -94,11 +94,44 @@ def test_neurons_are_ranked_counted_and_shown_with_words(result: Probing) -> Non
     assert probes.minimal_selectivity.value < probes.minimal_accuracy.value
     first = int(probes.ranking[0])
     assert (first // width, first % width) == (top.layer[0], top["index"][0])
+    assert probes.steps[-1] == pytest.approx(0.2)
+    assert probes.delta == 0.01
+    near = probes.step_accuracy >= probes.dev_oracle - probes.delta
+    assert probes.minimal == (round(probes.steps[near.argmax()] * layers * width) if near.any() else 0)
     frame = result.neurons("base").by_layer()
     assert frame.to_numpy().tolist() == probes.counts.tolist()
     assert (list(frame.index), list(frame.columns)) == (list(range(layers)), ["long", "short"])
     with pytest.raises(StratoscopeError, match=r"'nobody'.*base"):
         result.neurons("nobody")
+
+
+def test_every_neuron_has_its_tag_and_weight_and_one_tag_its_own_order(result: Probing) -> None:
+    ranked = result.neurons("base")
+    p, width = ranked.probes, result.models[0].width
+    every = ranked.top(len(p.ranking))
+    numbers = every.layer * width + every["index"]
+    assert numbers.tolist() == p.ranking.astype(int).tolist()
+    for n in range(0, len(every), 7):
+        column = np.abs(p.weights[:, result.tags.index(every.tag[n])])
+        assert abs(every.weight[n]) == column[numbers[n]]
+        assert every.share[n] == pytest.approx(column[numbers[n]] / column.sum(), rel=1e-5)
+    counted = every[: p.salient].groupby(["layer", "tag"]).size().unstack(fill_value=0)
+    table = ranked.by_layer()
+    assert counted.reindex(index=table.index, columns=table.columns, fill_value=0).equals(table)
+    assert [(n.layer, n.index, n.tag, n.words) for n in p.first] == [
+        tuple(row) for row in every[["layer", "index", "tag", "words"]][:20].to_numpy()
+    ]
+    assert every.share[:20].tolist() == pytest.approx([n.share for n in p.first], rel=1e-5)
+    assert every.words[20] == ()
+    long = ranked.top(len(every), tag="long")
+    assert (long.tag == "long").all()
+    size = long.weight.abs().to_numpy()
+    assert (size > 0).all()
+    assert (np.diff(size) <= 0).all()
+    assert len(long) == (p.weights[:, 0] != 0).sum()
+    assert long.share.sum() == pytest.approx(1.0)
+    with pytest.raises(StratoscopeError, match=r"'middling'.*long, short"):
+        ranked.top(3, tag="middling")
 
 
 def test_what_a_notebook_shows(result: Probing) -> None:

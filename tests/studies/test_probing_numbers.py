@@ -20,6 +20,7 @@ from stratoscope.probes.objective import Penalties
 from stratoscope.probes.solve import solve
 from stratoscope.probes.streamed import pull, stream
 from stratoscope.probes.tasks import control_tags
+from stratoscope.results.probing import Ranked
 from stratoscope.statistics.rows import MemoryRows
 from stratoscope.studies.probing import neurons, study, work
 from stratoscope.studies.probing.resamples import Resamples
@@ -121,19 +122,21 @@ def test_what_is_said_of_neurons_is_what_was_found(monkeypatch: pytest.MonkeyPat
     n = 40
     ranking = torch.tensor([7, 0, 11, 1, 2, 3, 4, 5, 6, 8, 9, 10])
     tag = torch.arange(12) % 3
+    weight = torch.arange(36.0).reshape(12, 3) - 20
     words = Sentence("a b c d e f g h i j", tuple("abcdefghij"))
     plan = cast(Any, SimpleNamespace(
         models=[(SimpleNamespace(label="m"), SimpleNamespace(width=6))],
         layers=lambda surveyed: (1, 4),
         corpus=SimpleNamespace(tags=("A", "B", "C"), splits={"test": Corpus("t", (words,) * 4, range(4))}),
         rows={"test": SimpleNamespace(sentence=np.repeat(np.arange(4), 10), word=np.tile(np.arange(10), 4))},
-        options=SimpleNamespace(share=0.25),
+        options=SimpleNamespace(share=0.25, delta=0.02),
     ))  # fmt: skip
     parts: dict[str, Any] = {name: torch.arange(n) < round(share * n) for name, share in shares.items()}
     parts |= {
         "ranking": ranking, "tag": tag, "mass": torch.arange(12) / 100, "ablated": torch.tensor([0.7, 0.2, 0.4]),
         "words": torch.stack([torch.tensor([0, 13, 39])] * 12), "steps": torch.tensor([0.1, 0.2]),
         "step_accuracy": torch.tensor([0.6, 0.8]), "minimal_size": torch.tensor(3), "gaps": torch.tensor([0.001]),
+        "weight": weight[..., None], "dev_oracle": torch.tensor(0.91, dtype=torch.float64),
     }  # fmt: skip
     reranked = [{"by_layer": torch.tensor([k, 4 - k]), "bottom": torch.arange(n) < 10 + k} for k in range(3)]
     resamples = Resamples(np.repeat(np.arange(4), 10), 0)
@@ -149,6 +152,14 @@ def test_what_is_said_of_neurons_is_what_was_found(monkeypatch: pytest.MonkeyPat
         (4, 1, "B", 0.07), (1, 0, "A", 0.0), (4, 5, "C", 0.11)
     ]  # fmt: skip
     assert got.first[0].words == ("[a] b c d e", "a b c [d] e f g h", "f g h i [j]")
+    assert (got.dev_oracle, got.delta) == (0.91, 0.02)
+    shown = Ranked(got, ("A", "B", "C"))
+    assert shown.top(3)[["layer", "index", "tag", "weight"]].to_numpy().tolist() == [
+        [4, 1, "B", 2.0], [1, 0, "A", -20.0], [4, 5, "C", 15.0]
+    ]  # fmt: skip
+    assert shown.top(2, tag="B")[["layer", "index", "tag", "weight"]].to_numpy().tolist() == [
+        [1, 0, "B", -19.0], [1, 1, "B", -16.0]
+    ]  # fmt: skip
     assert got.counts.tolist() == [[1, 1, 0], [0, 1, 1]]  # of neurons 7, 0, 11 and 1
     assert got.resampled.tolist() == [[0, 4], [1, 3], [2, 2]]
     drawn = resamples.shares([r["bottom"].numpy() for r in reranked])[1]

@@ -306,6 +306,14 @@ def test_what_does_not_fit_is_refused(paper: str, item: str, given: dict[str, An
     assert not (tmp_path / "out").exists()
 
 
+def test_blocks_to_drop_are_looked_at_before_anything_is_trained(checkpoints: Path, rows: str, tmp_path: Path) -> None:
+    models, blocks = (str(checkpoints / "base"),), tiny.LAYERS
+    for drop, words in ((f"top:{blocks}", f"dropping all {blocks} blocks"), ("middle:1", "written top:k or bottom:k")):
+        with pytest.raises(StratoscopeError, match=words):
+            ss.reproduce("durrani2021", "table2", models=models, rows=rows, set=(f"drop=top:1,{drop}",), out=tmp_path)
+    assert [f.name for f in tmp_path.iterdir()] == [".lock"]
+
+
 PLAIN = {
     "paper": "p", "item": "i", "title": "t", "data": "d", "models": {"base": ["x"]}, "pictures": [],
     "claims": ["wu2020-top-changes-more"], "steps": [{"name": "a", "run": "compare", "models": ["base"]}],

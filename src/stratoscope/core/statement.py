@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from stratoscope.core.value import Value
 
 HOLDS, FAILS, OPEN = VERDICTS = ("holds", "does not hold", "cannot tell")
+PREMISE = "premise"
+"""What of `Statement.about` must be true for the claim to apply."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,14 @@ class Statement:
     """What D is made of, such as the means of both halves."""
     text: str = ""
     """The finding as one sentence with its numbers."""
+
+    def __repr__(self) -> str:
+        """One line: verdict, claim, what it is about but premises, D with its interval against the margin, reason."""
+        about = " · ".join(f"{k} {v}" for k, v in sorted(self.about.items()) if k != PREMISE)
+        tested = f"D {self.value}, margin {self.margin:.3g}" if self.value.known else ""
+        said = "; ".join(filter(None, [tested, self.reason]))
+        line = f"{self.verdict}: {self.claim}{f' ({about})' if about else ''} {said}"
+        return "".join(c if c.isprintable() else "\ufffd" for c in line)
 
     @property
     def claim_id(self) -> str:

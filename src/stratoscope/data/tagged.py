@@ -26,7 +26,7 @@ NAMES = {
     "dev": ("dev", "devel", "development", "val", "valid", "validation"),
     "test": ("test", "testing"),
 }
-"""Words of which the name of each split's file has one; where it has none, they may be parts of its words."""
+"""Whole words, between separators or digits, of which the name of each split's file has one."""
 SHARES = (0.8, 0.1, 0.1)
 """Shares of the sentences in the splits of a corpus that has none, drawn with the seed."""
 LAYOUTS = {2: "word tag", 3: "word pos chunk", 4: "word pos chunk ner", 7: "word tok sym sem cat sns rol"}
@@ -265,19 +265,17 @@ def _files(folder: Path) -> dict[str, Path]:
         files |= {split: several[0]} if several else {}
     if "train" not in files:
         raise StratoscopeError(
-            f"--corpus {folder}: expected a file with 'train' in its name ({', '.join(EXTENSIONS)}), got"
+            f"--corpus {folder}: expected a file with the word 'train' in its name, as in ud-train.conllu"
+            f" ({', '.join(EXTENSIONS)}), got"
             f" {', '.join(f.name for f in inside) or 'none'}"
         )
     return files
 
 
 def _splits_named(file: Path) -> list[str]:
-    """The splits that a file is of by its name: `latest-train.txt` is no test file."""
-    stem = file.stem.lower()
-    words = set(re.split(r"[^a-z]+", stem))
-    return [s for s in SPLITS if words & set(NAMES[s])] or [
-        s for s in SPLITS if any(n in stem for n in NAMES[s] if n != "val")
-    ]
+    """The splits that a file is of by the words of its name: `latest.txt` is of none."""
+    words = set(re.split(r"[\W\d_]+", file.stem.lower()))
+    return [s for s in SPLITS if words & set(NAMES[s])]
 
 
 def _completed(splits: Mapping[str, Corpus], seed: int) -> dict[str, Corpus]:

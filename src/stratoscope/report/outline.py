@@ -8,7 +8,7 @@ from typing import Any
 
 from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.model import ModelInfo
-from stratoscope.core.statement import FAILS, HOLDS, OPEN, VERDICTS, Statement
+from stratoscope.core.statement import FAILS, HOLDS, OPEN, PREMISE, VERDICTS, Statement
 from stratoscope.report.labels import printable
 from stratoscope.report.pictures import Picture, Table
 from stratoscope.results.result import Result
@@ -18,8 +18,6 @@ TALLY = {HOLDS: ("holds", "hold"), FAILS: ("does not hold", "do not hold"), OPEN
 ORDER = (FAILS, HOLDS, OPEN)
 """What contradicts a paper first."""
 MARKS = dict(zip(VERDICTS, "✓✗?", strict=True))
-PREMISE = "premise"
-"""What of `Statement.about` must be true for the claim to apply."""
 
 
 @dataclass(frozen=True)

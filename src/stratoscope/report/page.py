@@ -35,6 +35,8 @@ from stratoscope.report.pictures import PALETTE, SCALE, Heads, Heatmap, Panels, 
 from stratoscope.results.result import Result
 
 ASK = "Point at a cell to read its numbers."
+SHORT = 16
+"""Letters of the longest cell of a column up to which none of it is broken at a blank or hyphen."""
 LONG = 22
 """Letters of a card's value beyond which it is written smaller."""
 STATEMENT = ("Verdict", "Claim", "About", "D", "Source")
@@ -86,14 +88,19 @@ def notebook(result: Result) -> str:
         f"<small>{html(c.note)}</small></div>"
         for c in answer(result, sections)
     )
-    rows = [(s.verdict, s.claim, about_text(s), shown(s.value), s.source) for s in result.statements]
-    table = (
-        f"<p>{html(premises(result.statements))}</p><details open><summary>{html(tally(result.statements))}</summary>"
-        f"{_rows(STATEMENT, rows, [False] * 5)}</details>"
-    )
+    table = statement_table(result.statements) if result.statements else ""
     return (
         f'<div class="stratoscope"><h3>{html(sections.title)}</h3>'
-        f'<div style="display:flex;flex-wrap:wrap;gap:8px">{cards}</div>{table if rows else ""}{picture}</div>'
+        f'<div style="display:flex;flex-wrap:wrap;gap:8px">{cards}</div>{table}{picture}</div>'
+    )
+
+
+def statement_table(statements: Sequence[Statement]) -> str:
+    """Statements in a notebook: what they take for granted, how many hold, a row for each."""
+    rows = [(s.verdict, s.claim, about_text(s), shown(s.value), s.source) for s in statements]
+    return (
+        f"<p>{html(premises(statements))}</p><details open><summary>{html(tally(statements))}</summary>"
+        f"{_rows(STATEMENT, rows, [False] * 5)}</details>"
     )
 
 
@@ -169,7 +176,7 @@ def _statement(s: Statement, id: str, work: Work | None) -> str:
     reason = f'<p class="note reason">{html(s.reason)}</p>' if s.reason else ""
     tags = "".join(f'<span class="tag"><i>{html(k)}</i> {html(v)}</span> ' for k, v in about(s).items())
     tested = f"<b>{number(s.value.value)}</b> <span>{interval(s.value)}</span>" if s.value.known else "–"
-    margin = f'<span class="note">margin {s.margin:g}</span>' if s.value.known else ""
+    margin = f'<span class="note">margin {f"{s.margin:g}".replace("-", "−")}</span>' if s.value.known else ""
     source = f'<a href="#work-{work.key}">{html(s.source)}</a>' if work else html(s.source)
     anchor = f'<a class="anchor" href="#statement-{id}" aria-label="Link to this statement">#</a>'
     return (
@@ -234,10 +241,13 @@ def _table(t: Table, chosen: Mapping[str, str]) -> str:
 
 
 def _rows(head: Sequence[str], rows: Iterable[Sequence[object]], numbers: Sequence[bool]) -> str:
-    kind = [' class="number"' if n else "" for n in numbers]
+    rows = list(rows)
+    columns = [[str(row[k]) for row in rows] for k in range(len(head))]
+    short = [any(set(" -") & set(c) for c in cells) and max(map(len, cells)) <= SHORT for cells in columns]
+    kind = [' class="number"' if n else ' class="short"' if s else "" for n, s in zip(numbers, short, strict=True)]
     top = "".join(f'<th scope="col"{k}>{html(h)}</th>' for h, k in zip(head, kind, strict=True))
     body = "".join(
-        f'<tr><th scope="row">{html(row[0])}</th>'
+        f'<tr><th scope="row"{kind[0]}>{html(row[0])}</th>'
         + "".join(f"<td{k}>{html(cell)}</td>" for cell, k in zip(row[1:], kind[1:], strict=True))
         + "</tr>"
         for row in rows

@@ -214,13 +214,14 @@ class Curves(Picture):
     range: Range | None = None
 
     def tidy(self) -> pd.DataFrame:
-        """One row per point, then the levels."""
+        """One row per point, then the levels; where a point is stands under the first word of `x`, such as `layer`."""
+        at = self.x.split()[0]
         frames = [
-            pd.DataFrame({"curve": line.name, "layer": line.layers, **_with_edges(line.values, line.low, line.high)})
+            pd.DataFrame({"curve": line.name, at: line.layers, **_with_edges(line.values, line.low, line.high)})
             for line in self.lines
         ]
         frames += [pd.DataFrame({"curve": [level.name], "value": [level.value]}) for level in self.levels]
-        return pd.concat(frames, ignore_index=True).astype({"layer": "Int64"})
+        return pd.concat(frames, ignore_index=True).astype({at: "Int64"})
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

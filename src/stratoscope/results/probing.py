@@ -116,6 +116,11 @@ class NeuronProbes:
     layers: tuple[int, ...]
     ranking: Values = field(metadata={"stored": "arrays"})
     """All neurons, the most salient first."""
+    weights: Values = field(metadata={"stored": "arrays"})
+    """(neurons, tags): of the probe with all neurons, in the order of their numbers."""
+    tag: Values = field(metadata={"stored": "arrays"})
+    """(neurons,): place of the tag for which each enters first, in the order of their numbers; for one without any
+    weight that to which it is nearest."""
     first: tuple[Neuron, ...]
     """The first of the ranking."""
     l1: float
@@ -137,6 +142,10 @@ class NeuronProbes:
     """Shares of the neurons tried for the minimal set."""
     step_accuracy: Values
     """Development accuracy of a probe on the first so many neurons."""
+    dev_oracle: float
+    """Development accuracy with all neurons."""
+    delta: float
+    """How far below `dev_oracle` the minimal set may stay."""
     minimal: int
     """Neurons of the minimal set; 0 where none of the steps came within delta of the oracle."""
     minimal_accuracy: Value
@@ -158,14 +167,6 @@ class NeuronProbes:
         """Neurons counted by layer."""
         return int(self.counts.sum())
 
-    def top_neurons(self, n: int) -> list[tuple[int, int]]:
-        """(layer, index) of the first n."""
-        return [(self.layers[int(k) // self.width], int(k) % self.width) for k in self.ranking[:n]]
-
-    def to_frame(self) -> pd.DataFrame:
-        """The first neurons, one row each."""
-        return pd.DataFrame([vars(n) for n in self.first])
-
 
 @dataclass(frozen=True)
 class Ranked:
@@ -180,11 +181,36 @@ class Ranked:
     def _repr_html_(self) -> str:
         return str(self.top().to_html())
 
-    def top(self, n: int = 20) -> pd.DataFrame:
-        """The n most salient neurons: layer and index, and for the first few their tag and words in context."""
-        frame = pd.DataFrame(self.probes.top_neurons(n), columns=["layer", "index"])
-        known = self.probes.to_frame()
-        return frame if known.empty else frame.merge(known, how="left", on=["layer", "index"])
+    def top(self, n: int = 20, *, tag: str | None = None) -> pd.DataFrame:
+        """The n most salient neurons, one row each; of one tag those of the largest |weight|, ties by number.
+
+        With the tag for which each enters first (or the one asked for), its weight for that tag in the probe with all
+        neurons, its share of the tag's weight mass, and for the first of the ranking words in context. A neuron
+        without any weight for the tag asked for is not listed.
+        """
+        p = self.probes
+        order, place = p.ranking.astype(int), p.tag.astype(int)
+        if tag is not None:
+            if tag not in self.tags:
+                raise unknown_name("tag of this property", tag, self.tags)
+            place = np.full(len(order), self.tags.index(tag))
+            size = np.abs(p.weights[:, place[0]])
+            order = np.argsort(-size, kind="stable")[: int((size > 0).sum())]
+        order = order[: max(n, 0)]
+        weight = p.weights[order, place[order]].astype(np.float64)
+        mass = np.abs(p.weights).sum(axis=0, dtype=np.float64)[place[order]]
+        words = {(one.layer, one.index): one.words for one in p.first}
+        frame = pd.DataFrame(
+            {
+                "layer": np.array(p.layers)[order // p.width],
+                "index": order % p.width,
+                "tag": [self.tags[k] for k in place[order]],
+                "weight": weight,
+                "share": np.abs(weight) / np.maximum(mass, 1e-30),
+            }
+        )
+        frame["words"] = [words.get(where, ()) for where in zip(frame["layer"], frame["index"], strict=True)]
+        return frame
 
     def by_layer(self) -> pd.DataFrame:
         """How many salient neurons each layer has, by the tag they enter for (Durrani et al. 2021, Fig. 2 and 3)."""

@@ -20,6 +20,19 @@ MAP = "map.json"
 """What a saved map is known by (`aligners.maps.Map`): no result of a run, so it has no kind."""
 
 
+class Statements(tuple[Statement, ...]):
+    """Statements that show themselves: a line each at a prompt, a table in a notebook."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "\n".join(map(repr, self)) or "no statements"
+
+    def _repr_html_(self) -> str:
+        html: str = import_module("stratoscope.report.page").statement_table(self)
+        return html
+
+
 @dataclass(frozen=True, kw_only=True)
 class Result:
     """The common part of all results."""
@@ -33,6 +46,9 @@ class Result:
     """What a reader should know before trusting the numbers."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """Request, code, versions, devices, seeds and options: how to run it again."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "statements", Statements(self.statements))
 
     @classmethod
     def kind(cls) -> Kind:

@@ -40,6 +40,7 @@ class Study(Result):
     """Of words under neuronsim and svsim, without those across."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.tuned:
             raise StratoscopeError("expected at least one fine-tuned model, got none; name it after the base model")
 

@@ -85,7 +85,7 @@ KINDS: tuple[Kind, ...] = (
         at="alignment",
         page="recovery_sections",
     ),
-    _row("probing", "probing.json", "probes of layers", "probe", "Probing"),
+    _row("probing", "probing.json", "probes of layers", "probe", "Probing", format=2),
     _row("weights", "weights.json", "a comparison of weights", "weights", "Weights"),
     _row("cut", "cut.json", "a cut model", "cut", "Cut", format=2, at="cutting.cut"),
     _row("decoder", "decoder.json", "a cut decoder", "cut", "CutDecoder", at="cutting.decoder"),

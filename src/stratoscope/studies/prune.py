@@ -12,7 +12,7 @@ from stratoscope.core.errors import StratoscopeError
 from stratoscope.core.options import LOCAL
 from stratoscope.core.progress import Progress, Silent
 from stratoscope.data.tasks.data import TaskData
-from stratoscope.models.open.loading import ModelSpec, open_model, survey
+from stratoscope.models.open.loading import ModelSpec, Survey, open_model, survey
 from stratoscope.models.surgery.blocks import exported, parse_drop
 from stratoscope.results.cutting.pruned import Pruned
 from stratoscope.results.finetuned import Finetuned
@@ -57,13 +57,7 @@ def prune(
         raise StratoscopeError("expected a folder for --out, got an empty name")
     spec, folder = spec_of(base), Path(out)
     resolve(options, task.name)  # what cannot be trained is not cut either
-    surveyed = survey(spec, progress=progress)
-    kept = parse_drop(drop, surveyed.layers - 1)
-    if not kept:
-        raise StratoscopeError(
-            f"dropping all {surveyed.layers - 1} blocks of '{spec.label}' leaves nothing to fine-tune;"
-            f" drop fewer ({drop})"
-        )
+    surveyed, kept = left_over(spec, drop, progress)
     what: dict[str, Any] = {
         "source": spec.source,
         "fingerprint": surveyed.fingerprint,
@@ -87,6 +81,18 @@ def prune(
     in_turn([cut], shard_of(options))
     left = replace(spec, source=str(folder / BASE), name=spec.label, revision=None, allow_pickle=False)
     return tune(left, task, folder, options, progress, asked=asked, pruned=what)
+
+
+def left_over(spec: ModelSpec, drop: str, progress: Progress) -> tuple[Survey, tuple[int, ...]]:
+    """The model without its weights, and the blocks that stay; none is an error."""
+    surveyed = survey(spec, progress=progress)
+    kept = parse_drop(drop, surveyed.layers - 1)
+    if not kept:
+        raise StratoscopeError(
+            f"dropping all {surveyed.layers - 1} blocks of '{spec.label}' leaves nothing to fine-tune, got '{drop}'",
+            "drop fewer",
+        )
+    return surveyed, kept
 
 
 def _compute(spec: ModelSpec, task: TaskData, what: Mapping[str, Any], running: Run) -> Pruned:

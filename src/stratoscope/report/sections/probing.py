@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from stratoscope.core.value import Value
-from stratoscope.report.labels import count, number, printable, shown
+from stratoscope.report.labels import count, number, printable, shorten, shown
 from stratoscope.report.outline import Card, Section, Sections
 from stratoscope.report.pictures import Bar, Cell, Curves, Level, Line, Stacks, Table
 from stratoscope.results.probing import SOLVED, LayerProbes, NeuronProbes, Probing
@@ -15,8 +15,6 @@ from stratoscope.results.probing import SOLVED, LayerProbes, NeuronProbes, Probi
 MOST_TAGS = 8
 """Tags with a colour of their own; the others are one."""
 MOST_NEURONS = 10
-NO_BREAK = "\N{NO-BREAK SPACE}"
-RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def sections(result: Probing) -> Sections:
@@ -87,6 +85,7 @@ def _sections(result: Probing) -> Iterator[Section]:
     yield Section("penalties", "Probes", tables=(_table(probes),))
     if result.neuron_probes:
         yield Section("spread", "Salient neurons per layer", tuple(_stacks(result)))
+        yield Section("steps", "Accuracy of the first neurons", tuple(_steps(result)))
         yield Section("neurons", "Neurons", tables=(_neuron_table(result), _tops(result), _salient(result)))
         yield Section("words", "The first neurons", tables=tuple(_words(p) for p in result.neuron_probes))
 
@@ -95,11 +94,9 @@ def _label(p: LayerProbes) -> str:
     return printable(p.model) if p.solver == SOLVED else f"{printable(p.model)} ({p.solver})"
 
 
-def _penalties(l1: float, l2: float) -> str:
-    """Both of a pair on one line of a narrow column: powers of ten with raised exponents, nowhere to break."""
-    texts = [f"{v:.0e}" if v else "0" for v in (l1, l2)]
-    found = [f"10{str(int(t[2:])).translate(RAISED)}" if t.startswith("1e") else t for t in texts]
-    return f",{NO_BREAK}".join(found)
+def _penalty(value: float) -> str:
+    """A power of ten as a page and a table both take it."""
+    return f"{value:.0e}".replace("e-0", "e-") if value else "0"
 
 
 def _table(probes: tuple[LayerProbes, ...]) -> Table:
@@ -110,9 +107,9 @@ def _table(probes: tuple[LayerProbes, ...]) -> Table:
             gap = "–" if np.isnan(p.gap[k]) else f"{p.gap[k]:.4f} ({p.certified[k]:.0%} certified)"
             gap += f", {p.stopped[k]:.0f} stopped" if p.stopped[k] > 0 else ""
             spread = "–" if np.isnan(p.deviation[k]) else f"± {p.deviation[k]:.4f}"
-            best, bits = _penalties(p.l1[k], p.l2[k]), float(p.bits[k])
+            best, bits = (_penalty(p.l1[k]), _penalty(p.l2[k])), float(p.bits[k])
             cells: list[Cell] = [p.accuracy.points[k], *([spread] if seeds else []), p.selectivity.points[k]]
-            rows.append((f"{_label(p)} {layer}", *cells, bits, best, gap))
+            rows.append((f"{_label(p)} {layer}", *cells, bits, *best, gap))
     return Table(
         id="penalties",
         title="Best penalties of every layer (Table 8)",
@@ -124,7 +121,8 @@ def _table(probes: tuple[LayerProbes, ...]) -> Table:
             *(["Std over seeds"] if seeds else []),
             "Selectivity",
             "Bits per word",
-            "λ1, λ2",
+            "λ1",
+            "λ2",
             "Gap to the optimum",
         ),
         rows=tuple(rows),
@@ -145,7 +143,29 @@ def _stacks(result: Probing) -> Iterator[Stacks]:
             caption=f"{printable(p.model)}: neurons by the tag for which they enter first.",
             categories=tuple(str(k) for k in p.layers),
             bars=tuple(bars),
-            y="neurons",
+            y=f"neurons of {shorten(p.model, 24)}",
+        )
+
+
+def _steps(result: Probing) -> Iterator[Curves]:
+    """How accuracy grows with the neurons kept, against all neurons; one scale for all models."""
+    probes = result.neuron_probes
+    drawn = np.concatenate([[*p.step_accuracy, p.dev_oracle, p.dev_oracle - p.delta] for p in probes])
+    low, high = float(drawn.min()), float(drawn.max())
+    edge = 0.05 * (high - low or 1.0)
+    for k, p in enumerate(probes):
+        percent = tuple(round(100 * share) for share in p.steps)
+        within = p.dev_oracle - p.delta
+        yield Curves(
+            id=f"{printable(p.model)}-steps",
+            title=f"{printable(p.model)}: accuracy of the first neurons",
+            caption=f"{printable(p.model)}: development accuracy of a probe on the first neurons of the ranking alone;"
+            f" the minimal set is the first within {number(p.delta)} of all neurons.",
+            lines=(Line(printable(p.model), percent, p.step_accuracy, tint=k),),
+            levels=(Level("all neurons", p.dev_oracle, "solid"), Level("all less delta", within)),
+            x="percent of the neurons kept",
+            y="accuracy",
+            range=(low - edge, high + edge),
         )
 
 
@@ -187,11 +207,12 @@ def _salient(result: Probing) -> Table:
         caption="Mean depth: of the salient neurons, 0 embeddings, 1 the top; its interval is over resamples of the"
         " training and development sentences, on which penalties are chosen and neurons ranked anew."
         " Gap to the optimum: the largest of the probes of subsets of the neurons.",
-        head=("Model", "λ1, λ2", "Salient neurons", "Mean depth", "Gap to the optimum"),
+        head=("Model", "λ1", "λ2", "Salient neurons", "Mean depth", "Gap to the optimum"),
         rows=tuple(
             (
                 printable(p.model),
-                _penalties(p.l1, p.l2),
+                _penalty(p.l1),
+                _penalty(p.l2),
                 p.salient,
                 result.mean_depth(p.model),
                 float(p.gaps.max()),
@@ -224,7 +245,7 @@ def _words(p: NeuronProbes) -> Table:
         head=("Neuron", "Tag", "Share of its weight", "Words in context"),
         rows=tuple(
             (
-                f"layer {n.layer}, {n.index}".replace(" ", NO_BREAK),
+                f"layer {n.layer}, {n.index}",
                 printable(n.tag),
                 n.share,
                 " · ".join(printable(w) for w in n.words),

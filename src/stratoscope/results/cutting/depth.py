@@ -46,6 +46,7 @@ class Depth(Result):
     """(resamples, L, L): the skip matrix on the same resamples, as many of them as were taken."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         layers = self.model.layers
         for curve in self.curves:
             if len(curve.layers) != layers:

@@ -104,12 +104,14 @@ def _probes(
     )
     keep_top, keep_bottom, zero_top = parts["ablated"].tolist()
     return NeuronProbes(
-        model=spec.label, width=width, layers=layers, ranking=order.astype(np.float64), first=first,
+        model=spec.label, width=width, layers=layers, ranking=order.astype(np.float64),
+        weights=parts["weight"][..., 0].numpy(), tag=tag.astype(np.float64), first=first,
         l1=float(one.l1), l2=float(one.l2),
         oracle=of["oracle"], oracle_selectivity=value_of(values[0] - values[5], drawn[:, 0] - drawn[:, 5]),
         share=plan.options.share, top=of["top"], bottom=of["bottom"], random=of["random"],
         keep_top=keep_top, keep_bottom=keep_bottom, zero_top=zero_top,
         steps=parts["steps"].numpy(), step_accuracy=parts["step_accuracy"].numpy(),
+        dev_oracle=float(parts["dev_oracle"]), delta=plan.options.delta,
         minimal=int(parts["minimal_size"]), minimal_accuracy=of["minimal"],
         minimal_selectivity=value_of(values[4] - values[6], drawn[:, 4] - drawn[:, 6]),
         counts=counts,

@@ -90,8 +90,8 @@ def make_plan(
             **planned.dropped,
             "words without a tag, which are context only": int((~with_tag).sum()),
         }
-        notes += [f"{split}: left out: {n} {what}" for what, n in remarks.items() if n]
-        have = "1 word has a tag" if unseen == 1 else f"{unseen} words have tags"
+        notes += [f"{split}: left out: {n:,} {what}" for what, n in remarks.items() if n]
+        have = "1 word has a tag" if unseen == 1 else f"{unseen:,} words have tags"
         notes += [f"{split}: {have} unseen in training, which counts as wrong"] if unseen else []
         rows[split] = replace(
             planned,

@@ -227,6 +227,7 @@ def probed_neurons(shared: tuple[list[Shared], list[dict[str, Tensor]]], item: d
         "gaps": torch.cat(gaps),
         "steps": torch.tensor(steps, dtype=torch.float64),
         "step_accuracy": dev_accuracy,
+        "dev_oracle": torch.tensor(oracle, dtype=torch.float64),
         "minimal_size": torch.tensor(sizes[enough] if len(near) else 0),
         "most": torch.tensor(sizes[-1]),
         "words": farthest_rows(test.select(order[:SHOWN])),

@@ -19,6 +19,7 @@ from stratoscope.runs.folder import RunFolder
 from stratoscope.runs.kinds import kind_named
 from stratoscope.runs.run import Draw
 from stratoscope.studies.asked import chosen, engine_of, request_for, run_study, shard_of
+from stratoscope.studies.prune import left_over
 from stratoscope.studies.reproduce.jobs import Job, Model, jobs_of
 from stratoscope.studies.reproduce.options import ReproduceOptions
 from stratoscope.studies.reproduce.protocol import Protocol, read_protocol
@@ -45,6 +46,8 @@ def reproduce(
     shared = shard_of(options) is not None
     with RunFolder.open(out, makes=kind_named(Reproduction.KIND).file, shared=shared):  # refused before any work
         pass
+    for job in (j for j in jobs if "drop" in j.extra):  # before the jobs ahead of it have trained for hours
+        left_over(_spec(job.models[0]), job.extra["drop"], progress)
     if protocol.note and not options.models:
         progress.note(protocol.note)
     with closing(engine_of(options)) if options.engine == RAY else nullcontext():  # one session for all jobs
