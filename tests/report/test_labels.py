@@ -5,7 +5,7 @@ import math
 import pytest
 
 from stratoscope.core.value import MISSING, Value
-from stratoscope.report.labels import number, points, printable, ranges, shorten, shown, slugs
+from stratoscope.report.labels import estimate, number, points, printable, ranges, shorten, shown, slugs
 
 
 @pytest.mark.parametrize("value", [0.0003, 0.9997, 0.00002, 0.99998, -0.0004])
@@ -26,6 +26,7 @@ def test_numbers_have_no_more_digits_than_they_need():
 
 def test_an_interval_has_the_digits_of_its_value():
     assert shown(Value(0.0003, 0.0001, 0.0005)) == "0.00030 [0.00010, 0.00050]"
+    assert estimate(Value(-4e-12, -0.0001, 0.0002)) == "−0.000"
     assert shown(Value(0.7)) == "0.700"
     assert shown(MISSING) == "–"
 

@@ -61,10 +61,12 @@ def number(value: float, places: int | None = None) -> str:
 
 def shown(value: Value) -> str:
     """A number with its interval where it has one, both with the same digits."""
-    places = decimals(value.value)
-    if not value.has_interval:
-        return number(value.value)
-    return f"{number(value.value, places)} {interval(value)}"
+    return f"{estimate(value)} {interval(value)}".rstrip()
+
+
+def estimate(value: Value) -> str:
+    """The number alone, with the digits of its interval."""
+    return number(value.value, decimals(value.value) if value.has_interval else None)
 
 
 def interval(value: Value) -> str:

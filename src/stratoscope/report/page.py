@@ -17,7 +17,7 @@ from stratoscope.core.record import to_plain
 from stratoscope.core.statement import VERDICTS, Statement
 from stratoscope.report import draw
 from stratoscope.report.cite import Work, short, works_of
-from stratoscope.report.labels import interval, number, printable, shown, slugs
+from stratoscope.report.labels import estimate, interval, number, printable, shown, slugs
 from stratoscope.report.outline import (
     MARKS,
     Card,
@@ -175,7 +175,7 @@ def _statement(s: Statement, id: str, work: Work | None) -> str:
     claim = f"<details><summary>{html(s.claim)}</summary>{more}</details>" if more else html(s.claim)
     reason = f'<p class="note reason">{html(s.reason)}</p>' if s.reason else ""
     tags = "".join(f'<span class="tag"><i>{html(k)}</i> {html(v)}</span> ' for k, v in about(s).items())
-    tested = f"<b>{number(s.value.value)}</b> <span>{interval(s.value)}</span>" if s.value.known else "–"
+    tested = f"<b>{estimate(s.value)}</b> <span>{interval(s.value)}</span>" if s.value.known else "–"
     margin = f'<span class="note">margin {f"{s.margin:g}".replace("-", "−")}</span>' if s.value.known else ""
     source = f'<a href="#work-{work.key}">{html(s.source)}</a>' if work else html(s.source)
     anchor = f'<a class="anchor" href="#statement-{id}" aria-label="Link to this statement">#</a>'
