@@ -131,17 +131,20 @@ def _alike(ridge: Tensor, *, most: int) -> Tensor:
 
 
 def _root(matrices: Tensor, ridge: float, size: float) -> Tensor:
-    """Cholesky's factors; with more on the diagonal where layers are constant, or rounding leaves them no variance."""
-    roots = torch.empty_like(matrices.mT).mT
-    for own, root in zip(matrices, roots, strict=True):  # a batch at once takes longer
-        for more in (0.0, 1e-6, 1e-4, 1e-2, 1.0):
-            raised = own.clone()
-            raised.diagonal().add_(ridge + more * max(size, 1e-30))
-            factor, failed = torch.linalg.cholesky_ex(raised)
-            if not int(failed):
-                break
-        root.copy_(factor)
-    return roots
+    """Cholesky's factors, one after the other: a batch at once takes longer."""
+    return torch.stack([_factor(own, ridge, size) for own in matrices])
+
+
+def _factor(matrix: Tensor, ridge: float, size: float) -> Tensor:
+    """With more on the diagonal where layers are constant, or rounding leaves them no variance."""
+    factor = matrix
+    for more in (0.0, 1e-6, 1e-4, 1e-2, 1.0):
+        raised = matrix.clone()
+        raised.diagonal().add_(ridge + more * max(size, 1e-30))
+        factor, failed = torch.linalg.cholesky_ex(raised)
+        if not int(failed):
+            break
+    return factor
 
 
 class QuasiNewton:
