@@ -9,7 +9,7 @@ from probe_cases import features_of, planted
 from sklearn.linear_model import LogisticRegression
 
 from stratoscope.probes.features import Features
-from stratoscope.probes.objective import Penalties, accuracy, predict, slope
+from stratoscope.probes.objective import Penalties, accuracy, predict, slope, softmax_errors_
 from stratoscope.probes.solve import solve
 from stratoscope.statistics.rows import MemoryRows
 
@@ -77,6 +77,17 @@ def test_gradient_is_that_of_autograd() -> None:
         assert float(got.loss[p]) == pytest.approx(loss.item(), rel=1e-5)
         torch.testing.assert_close(got.weight[..., p], v.grad, rtol=1e-4, atol=1e-6)
         torch.testing.assert_close(got.bias[:, p], c.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_errors_are_those_of_a_softmax_without_denormal_numbers() -> None:
+    scores = torch.tensor([[[0.0, 300.0]], [[95.0, 0.0]], [[-60.0, 299.0]]])  # (K, P, n)
+    tags = torch.tensor([1, 1])
+    errors, entropy = softmax_errors_(scores.clone(), tags)
+    exact = torch.softmax(scores.double(), 0)
+    exact[1] -= 1
+    assert torch.allclose(errors.double(), exact, atol=1e-7)
+    assert torch.allclose(entropy.double(), -torch.log_softmax(scores.double(), 0)[1].sum(-1), rtol=1e-6)
+    assert (errors == 0).logical_or(errors.abs() > torch.finfo(torch.float32).tiny).all()
 
 
 def test_chunks_of_the_store_do_not_matter() -> None:
