@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE python bench/alignment.py MODEL TEXTS.jsonl [--dims 8,32,128,768] [--slow]
 
 CPU seconds of this process are reported: the wall clock of a shared machine says little. One thread, as a worker of a
-study has: threads that wait for each other count as busy, which made ridge 6.6 Gram matrices where one thread takes 2.3.
+study has: threads that wait for each other count as busy (ridge: 6.6 Gram matrices, where one thread takes 2.3).
 """
 
 from __future__ import annotations
