@@ -168,10 +168,26 @@ def halved(name: str, x: Tensor) -> dict[str, Tensor]:
 
 
 @dataclass(frozen=True)
-class Subset:
-    """Some of the rows, in their order; each knows where in the whole it stands."""
+class _Taken:
+    """What rows taken from others keep of those."""
 
     rows: LayerRows
+
+    @property
+    def layers(self) -> int:
+        return self.rows.layers
+
+    def eps(self, layer: int) -> float:
+        return self.rows.eps(layer)
+
+    def loss(self, layer: int) -> float:
+        return self.rows.loss(layer)
+
+
+@dataclass(frozen=True)
+class Subset(_Taken):
+    """Some of the rows, in their order; each knows where in the whole it stands."""
+
     index: Tensor
     """Positions in `rows`, increasing; a row may repeat."""
 
@@ -186,42 +202,21 @@ class Subset:
     def sizes(self) -> list[int]:
         return [b - a for _, _, a, b in self._kept]
 
-    @property
-    def layers(self) -> int:
-        return self.rows.layers
-
-    def eps(self, layer: int) -> float:
-        return self.rows.eps(layer)
-
-    def loss(self, layer: int) -> float:
-        return self.rows.loss(layer)
-
     def chunk(self, layer: int, index: int) -> Tensor:
         k, start, a, b = self._kept[index]
         return self.rows.chunk(layer, k)[self.index[a:b].long() - start]
 
 
 @dataclass(frozen=True)
-class Repeated:
+class Repeated(_Taken):
     """Every row so many times, in their order; what that takes is made chunk by chunk."""
 
-    rows: LayerRows
     times: Tensor
     """(n,) of any integer type."""
 
     @cached_property
     def sizes(self) -> list[int]:
         return [int(times.sum()) for times in torch.split(self.times, list(self.rows.sizes))]
-
-    @property
-    def layers(self) -> int:
-        return self.rows.layers
-
-    def eps(self, layer: int) -> float:
-        return self.rows.eps(layer)
-
-    def loss(self, layer: int) -> float:
-        return self.rows.loss(layer)
 
     def chunk(self, layer: int, index: int) -> Tensor:
         start, x = sum(self.rows.sizes[:index]), self.rows.chunk(layer, index)
